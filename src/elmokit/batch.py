@@ -1,0 +1,77 @@
+"""Sentences to batches: characters once per distinct word, and batches of similar length under a token budget.
+
+The token encoder is context-free, so a batch holds the rows of its U word types and, for each position, which type stands
+there. NumPy only: a batch can be made, saved or sent without torch.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.chars import Codec, Rows
+from elmokit.text import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """A batch of sentences with their boundaries. Types 0 and 1 are the boundary rows; padding points at type 0."""
+
+    words: tuple[str, ...]  # the U - 2 distinct words behind types[2:]
+    types: Rows  # (U, W)
+    index: NDArray[np.int64]  # (B, T), boundaries included
+    lengths: NDArray[np.int64]  # (B,), boundaries included
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """True at real positions, boundaries included. (B, T)"""
+        return np.asarray(np.arange(self.index.shape[1]) < self.lengths[:, None])
+
+
+def build_batch(sentences: Sequence[Sentence], codec: Codec) -> TokenBatch:
+    """The sentences in the order given; an empty one is its two boundaries."""
+    place: dict[str, int] = {}
+    ids = [[place.setdefault(word, len(place) + 2) for word in sentence.tokens] for sentence in sentences]
+    lengths = np.array([len(row) + 2 for row in ids], dtype=np.int64)
+    index = np.zeros((len(ids), int(lengths.max(initial=2))), dtype=np.int64)
+    for row, known in zip(index, ids, strict=True):
+        row[1 : len(known) + 1] = known
+        row[len(known) + 1] = 1
+    words = tuple(place)
+    types = np.concatenate([codec.begin[None], codec.end[None], codec.encode(words)])
+    return TokenBatch(words, types, index, lengths)
+
+
+def plan_batches(
+    sentences: Iterable[Sentence], *, batch_tokens: int, window: int = 64
+) -> Iterator[list[tuple[int, Sentence]]]:
+    """Batches of (position, sentence), similar lengths together, at most `batch_tokens` tokens (boundaries included) each.
+
+    Reads about `window` batches ahead, so a generator of any length runs in bounded memory and short and long sentences are
+    kept apart. A sentence over the budget is a batch of its own.
+    """
+    pending: list[tuple[int, Sentence]] = []
+    tokens = 0
+    for item in enumerate(sentences):
+        pending.append(item)
+        tokens += len(item[1]) + 2
+        if tokens >= batch_tokens * window:
+            yield from _cut(pending, batch_tokens)
+            pending, tokens = [], 0
+    yield from _cut(pending, batch_tokens)
+
+
+def _cut(items: list[tuple[int, Sentence]], batch_tokens: int) -> Iterator[list[tuple[int, Sentence]]]:
+    items.sort(key=lambda item: len(item[1]), reverse=True)
+    batch: list[tuple[int, Sentence]] = []
+    tokens = 0
+    for item in items:
+        size = len(item[1]) + 2
+        if batch and tokens + size > batch_tokens:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(item)
+        tokens += size
+    if batch:
+        yield batch

@@ -1,0 +1,28 @@
+"""What goes wrong, in words the user can act on. Every error says what it got, what it expected and what to do."""
+
+
+class ElmokitError(Exception):
+    """Base of all errors that elmokit raises on purpose. The command line prints it in one line and exits with 2."""
+
+
+class InputError(ElmokitError):
+    """Text or arguments that cannot be used as given."""
+
+
+class FormatError(InputError):
+    """A file whose contents are not what its format promises; names the file and, where there is one, the line."""
+
+
+class ConfigError(ElmokitError):
+    """A configuration with a missing, unknown or impossible field."""
+
+
+class WeightsError(ElmokitError):
+    """A model file that is missing, damaged, or does not fit its configuration."""
+
+
+class MissingExtraError(ElmokitError):
+    """An optional library is needed for what was asked; the message holds the pip line that installs it."""
+
+    def __init__(self, what: str, *, extra: str) -> None:
+        super().__init__(f"{what}: run  pip install 'elmokit[{extra}]'")

@@ -1,0 +1,69 @@
+"""The recurrence in plain torch: any device, any float type, differentiable. What the other kernels are compared with.
+
+The input product is hoisted out of the recurrence: it needs no state, so a stretch of steps shares one large matrix
+product. Without gradients the stretch is bounded, so that a sentence of any length runs in bounded memory.
+"""
+
+import torch
+from torch import Tensor
+
+from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights
+
+STRETCH = 4096  # packed positions whose input products are held at once when no gradient is needed
+
+
+def reference_lstm(
+    x: Tensor,
+    weights: LstmWeights,
+    state: LstmState,
+    steps: tuple[int, ...],
+    rules: LstmRules,
+    *,
+    keep: Tensor | None = None,
+) -> tuple[Tensor, LstmState]:
+    h, c = state  # (R, B, P), (R, B, H)
+    w_x, w_h = weights.x.transpose(1, 2), weights.h.transpose(1, 2)  # (R, D, 4H), (R, P, 4H)
+    w_p = None if weights.projection is None else weights.projection.transpose(1, 2)  # (R, H, P)
+    bias = weights.bias.unsqueeze(1)  # (R, 1, 4H)
+    outputs, ended_h, ended_c = [], [], []
+    start = 0
+    for stretch in _stretches(steps, bounded=not torch.is_grad_enabled()):
+        width = sum(stretch)
+        products = torch.baddbmm(bias, x[:, start : start + width], w_x)  # (R, n, 4H)
+        at = 0
+        for rows in stretch:
+            if rows < h.shape[1]:  # the shortest remaining sentences ended at the step before
+                ended_h.append(h[:, rows:])
+                ended_c.append(c[:, rows:])
+                h, c = h[:, :rows], c[:, :rows]
+            if keep is not None:
+                kept = keep[:, start + at : start + at + rows, None]  # (R, rows, 1)
+                h, c = h * kept, c * kept
+            gates = torch.baddbmm(products[:, at : at + rows], h, w_h)  # (R, rows, 4H)
+            i, j, f, o = gates.chunk(4, dim=2)
+            c = torch.sigmoid(f + rules.forget_bias) * c + torch.sigmoid(i) * torch.tanh(j)  # (R, rows, H)
+            if rules.cell_clip is not None:
+                c = c.clamp(-rules.cell_clip, rules.cell_clip)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            if w_p is not None:
+                h = torch.bmm(h, w_p)  # (R, rows, P)
+                if rules.proj_clip is not None:
+                    h = h.clamp(-rules.proj_clip, rules.proj_clip)
+            outputs.append(h)
+            at += rows
+        start += width
+    last = LstmState(torch.cat([h, *reversed(ended_h)], dim=1), torch.cat([c, *reversed(ended_c)], dim=1))
+    return torch.cat(outputs, dim=1), last
+
+
+def _stretches(steps: tuple[int, ...], *, bounded: bool) -> list[list[int]]:
+    """The steps in runs of at most STRETCH positions (one run if not bounded)."""
+    runs: list[list[int]] = [[]]
+    width = 0
+    for rows in steps:
+        if bounded and runs[-1] and width + rows > STRETCH:
+            runs.append([])
+            width = 0
+        runs[-1].append(rows)
+        width += rows
+    return runs

@@ -1,0 +1,1 @@
+"""The networks: pure torch, no files, no text."""

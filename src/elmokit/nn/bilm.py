@@ -1,0 +1,147 @@
+"""The bidirectional language model: token encoder, then stacked LSTMs whose directions never mix."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError
+from elmokit.kernels import LstmState
+from elmokit.layers import LayerStack
+from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
+from elmokit.nn.lstm import LstmConfig, LstmLayer
+from elmokit.nn.pack import Packing
+
+Direction = Literal["forward", "backward"]
+State = tuple[LstmState, ...]  # one per layer, rows in batch order
+
+
+@dataclass(frozen=True, slots=True)
+class BiLMConfig:
+    """The shape of a model; the weights fit it exactly."""
+
+    tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
+    lstm: LstmConfig = field(default_factory=LstmConfig)
+    n_layers: int = 2
+    skip_connections: bool = True
+    directions: tuple[Direction, ...] = ("forward", "backward")
+
+    def __post_init__(self) -> None:
+        if self.directions not in (("forward", "backward"), ("forward",), ("backward",)):
+            raise ConfigError(f"directions {self.directions} not known; expected forward, backward or both, in that order")
+        if self.n_layers < 1:
+            raise ConfigError(f"n_layers is {self.n_layers}; at least one LSTM layer is needed")
+        if self.tokens.projection_dim != self.lstm.projection_dim:
+            raise ConfigError(f"tokens of {self.tokens.projection_dim} do not fit an LSTM of {self.lstm.projection_dim}")
+
+    @property
+    def width(self) -> int:
+        """The size of a layer's vector: all directions side by side."""
+        return self.lstm.projection_dim * len(self.directions)
+
+    @property
+    def depth(self) -> int:
+        """Layers that come out, the token layer included."""
+        return self.n_layers + 1
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        return ("token", *(f"lstm{k}" for k in range(1, self.depth)))
+
+
+class BiLM(nn.Module):
+    """types (U, W), index (B, T), lengths (B,) to a `LayerStack`, boundaries still in it."""
+
+    def __init__(self, config: BiLMConfig, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.config = config
+        self.dropout = dropout
+        self.tokens = TokenEncoder(config.tokens)
+        self.lstm = nn.ModuleList(LstmLayer(config.lstm, directions=len(config.directions)) for _ in range(config.n_layers))
+
+    def forward(
+        self, types: Tensor, index: Tensor, lengths: NDArray[np.int64], *, state: State | None = None
+    ) -> tuple[LayerStack, State]:
+        return self.contextualise(self.tokens(types), index, lengths, state=state)
+
+    def contextualise(
+        self, vectors: Tensor, index: Tensor, lengths: NDArray[np.int64], *, state: State | None = None
+    ) -> tuple[LayerStack, State]:
+        """The same from ready token vectors (U, P), for those who keep the vectors of known words."""
+        packing = Packing.of(lengths, backward=[d == "backward" for d in self.config.directions])
+        places = packing.places(vectors.device)  # (R, N) into the flattened (B * T)
+        x = vectors[index.reshape(-1)[places]]  # (R, N, P)
+        started = self.zero_state(len(lengths), like=x) if state is None else packing.sort(state)
+        layers, ended = self.run(x, packing.steps, started)
+        values = packing.unpack([x, *layers], places)  # (L, B, T, R * P)
+        mask = packing.mask(vectors.device)  # (B, T)
+        return LayerStack(values, mask, self.config.layer_names, bounded=True), packing.restore(ended)
+
+    def run(
+        self, x: Tensor, steps: tuple[int, ...], state: State, *, keep: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
+        """The LSTM layers alone, over packed input (R, N, P). Training and inference share this.
+
+        Dropout (training) falls on each layer's input and on the top output, and the residual adds the dropped input.
+        """
+        layers: list[Tensor] = []
+        ended: list[LstmState] = []
+        for k, lstm in enumerate(self.lstm):
+            x = nn.functional.dropout(x, self.dropout, self.training)
+            y, last = lstm(x, state[k], steps, keep=keep)
+            x = x + y if k > 0 and self.config.skip_connections else y
+            layers.append(x)
+            ended.append(last)
+        layers[-1] = nn.functional.dropout(layers[-1], self.dropout, self.training)
+        return layers, tuple(ended)
+
+    def zero_state(self, rows: int, *, like: Tensor) -> State:
+        lstm, R = self.config.lstm, len(self.config.directions)
+        h = like.new_zeros(R, rows, lstm.projection_dim)
+        c = like.new_zeros(R, rows, lstm.cell_dim)
+        return tuple(LstmState(h, c) for _ in self.lstm)
+
+
+@torch.no_grad()
+def initialise(model: BiLM, *, seed: int) -> None:
+    """Fresh weights for pre-training: the published scales for the token encoder, uniform Glorot-like for the LSTMs."""
+    source = torch.Generator().manual_seed(seed)
+
+    def uniform(tensor: Tensor, scale: float) -> None:
+        tensor.copy_(torch.rand(tensor.shape, generator=source) * 2 * scale - scale)
+
+    def normal(tensor: Tensor, scale: float) -> None:
+        tensor.copy_(torch.randn(tensor.shape, generator=source) * scale)
+
+    encoder = model.tokens
+    if encoder.words is not None:
+        normal(encoder.words.weight, encoder.config.word_dim**-0.5)
+    if encoder.characters is not None:
+        uniform(encoder.characters.weight, 1.0)
+        encoder.characters.weight[0] = 0
+    convolutions: Sequence[nn.Module] = list(encoder.convolutions)
+    for conv in convolutions:
+        assert isinstance(conv, nn.Conv1d) and conv.bias is not None
+        if encoder.config.activation == "relu":
+            uniform(conv.weight, 0.05)
+        else:
+            normal(conv.weight, (conv.kernel_size[0] * conv.in_channels) ** -0.5)
+        conv.bias.zero_()
+    for highway in encoder.highways:
+        for linear, bias in ((highway.transform, 0.0), (highway.gate, -2.0)):
+            assert isinstance(linear, nn.Linear)
+            normal(linear.weight, linear.in_features**-0.5)
+            linear.bias.fill_(bias)
+    if encoder.projection is not None:
+        normal(encoder.projection.weight, encoder.projection.in_features**-0.5)
+        encoder.projection.bias.zero_()
+    for layer in model.lstm:
+        assert isinstance(layer, LstmLayer)
+        for weight in (layer.weight_x, layer.weight_h, layer.projection):
+            if weight is not None:
+                uniform(weight, (3 / weight.shape[-1]) ** 0.5 / 2)
+        layer.bias.zero_()

@@ -1,0 +1,62 @@
+"""Batches to the packed, time-major order in which the recurrence runs, and back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.kernels import LstmState
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Rows sorted by length, longest first. Computed on the host, from lengths alone."""
+
+    lengths: Ints  # (B,) in batch order
+    order: Ints  # (B,) batch row of each sorted row
+    steps: tuple[int, ...]  # rows still running at each step
+    flat: Ints  # (R, N) position in the flattened (B * T) batch, reversed per sentence for a backward direction
+
+    @classmethod
+    def of(cls, lengths: Ints, *, backward: Sequence[bool]) -> "Packing":
+        order = np.argsort(-lengths, kind="stable")
+        ranked = lengths[order]  # (B,) descending
+        T = int(ranked[0]) if len(ranked) else 0
+        steps = np.searchsorted(-ranked, -np.arange(T))  # (T,) rows longer than t
+        time = np.repeat(np.arange(T), steps)  # (N,)
+        row = np.arange(len(time)) - np.repeat(np.cumsum(steps) - steps, steps)  # (N,) sorted row
+        start = order[row] * T
+        mirrored = ranked[row] - 1 - time
+        flat = np.stack([start + (mirrored if turned else time) for turned in backward])
+        return cls(lengths, order, tuple(steps.tolist()), flat)
+
+    def places(self, device: torch.device) -> Tensor:
+        return torch.from_numpy(self.flat).to(device)
+
+    def mask(self, device: torch.device) -> Tensor:
+        """True at real positions. (B, T)"""
+        return torch.from_numpy(np.arange(len(self.steps)) < self.lengths[:, None]).to(device)
+
+    def unpack(self, layers: Sequence[Tensor], places: Tensor) -> Tensor:
+        """Layers (R, N, P) to (L, B, T, R * P), zero at padding."""
+        B, T = len(self.lengths), len(self.steps)
+        R, _, P = layers[0].shape
+        values = layers[0].new_zeros(len(layers), B * T, R, P)
+        for layer, value in zip(layers, values, strict=True):
+            for r in range(R):
+                value[:, r].index_copy_(0, places[r], layer[r])
+        return values.view(len(layers), B, T, R * P)
+
+    def sort(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:
+        """A state in batch order to the order of the packed rows."""
+        return tuple(LstmState(h[:, self.order], c[:, self.order]) for h, c in state)
+
+    def restore(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:
+        """And back to batch order."""
+        back = np.argsort(self.order)
+        return tuple(LstmState(h[:, back], c[:, back]) for h, c in state)

@@ -1,0 +1,42 @@
+"""`Sentence`: what the user gave, kept to the end so that predictions can point back into it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The tokens of one sentence and, where it came from running text, where each of them stands in it.
+
+    `text[a:b] == tokens[k]` for `offsets[k] == (a, b)`, unless the tokenizer documents that it normalises.
+    `start` is where `text` begins in the document it was cut from.
+    """
+
+    tokens: tuple[str, ...]
+    text: str | None = None
+    offsets: tuple[tuple[int, int], ...] | None = None
+    start: int = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def of(cls, tokens: Iterable[str]) -> "Sentence":
+        """A sentence that is already tokenised."""
+        return cls(tuple(tokens))
+
+
+class Tokenizer(Protocol):
+    """Running text to sentences of tokens. `name` and `version` stand in every saved model's config."""
+
+    name: str
+    version: int
+
+    def tokenize(self, text: str) -> Sentence:
+        """One sentence, whatever it contains, with offsets into `text`."""
+        ...
+
+    def split(self, text: str) -> Sequence[Sentence]:
+        """A paragraph or document as its sentences, each with its `start` in `text`; blank text gives none."""
+        ...

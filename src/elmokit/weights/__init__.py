@@ -1,0 +1,1 @@
+"""Files to networks and back; never runs a model."""
