@@ -26,6 +26,12 @@ class Sentence:
         """A sentence that is already tokenised."""
         return cls(tuple(tokens))
 
+    @classmethod
+    def cut(cls, text: str, spans: Iterable[tuple[int, int]], *, start: int = 0) -> "Sentence":
+        """A sentence whose tokens are slices of its text."""
+        offsets = tuple(spans)
+        return cls(tuple([text[a:b] for a, b in offsets]), text, offsets, start)
+
 
 class Tokenizer(Protocol):
     """Running text to sentences of tokens. `name` and `version` stand in every saved model's config."""
