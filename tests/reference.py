@@ -232,9 +232,9 @@ def average(stacks: Sequence[Array]) -> list[Array]:
 # ELMoForManyLangs: token_embedder.pkl, encoder.pkl, the config file, char.dic and word.dic as dicts
 
 
-def manylangs_row(token: str, characters: Mapping[str, int], limit: int, *, symbol: str | None = None) -> Array:
-    """A character row in that tool's order, end-of-word first. `symbol` is `<bos>` or `<eos>` for a boundary."""
-    middle = [symbol] if symbol else list(token[: limit - 2])
+def manylangs_row(token: str, characters: Mapping[str, int], limit: int) -> Array:
+    """A character row in that tool's order, end-of-word first; `<bos>` and `<eos>`, also from the user, are symbols."""
+    middle = [token] if token in ("<bos>", "<eos>") else list(token[: limit - 2])
     ids = [characters[s] if s in characters else characters["<oov>"] for s in ["<eow>", *middle, "<bow>"]]
     return np.array(ids + [characters["<pad>"]] * (limit - len(ids)))  # (C,)
 
@@ -253,16 +253,15 @@ def manylangs_tokens(
     parts = []
     if made["word_dim"] > 0:
         assert words is not None
-        ids = [words.get(token[: limit - 2], words["<oov>"]) for token in tokens]
-        parts.append(wide(embedder, "word_emb_layer.embedding.weight")[[words["<bos>"], *ids, words["<eos>"]]])
+        ids = [words.get(token[: limit - 2], words["<oov>"]) for token in ["<bos>", *tokens, "<eos>"]]
+        parts.append(wide(embedder, "word_emb_layer.embedding.weight")[ids])
     if made["char_dim"] > 0:
         assert characters is not None
-        rows = [manylangs_row(token, characters, limit) for token in tokens]
-        edges = [manylangs_row("", characters, limit, symbol=symbol) for symbol in ("<bos>", "<eos>")]
         names = [f"convolutions.{i}." for i in range(len(made["filters"]))]
         filters = [(wide(embedder, at + "weight"), wide(embedder, at + "bias")) for at in names]  # (n, E, width), (n,)
         encoded = []
-        for row in [edges[0], *rows, edges[1]]:
+        for token in ["<bos>", *tokens, "<eos>"]:
+            row = manylangs_row(token, characters, limit)
             x = wide(embedder, "char_emb_layer.embedding.weight")[row]  # (C, E)
             pooled = [convolve(x, kernel.transpose(2, 1, 0), bias) for kernel, bias in filters]
             y = ACTIVATIONS[made["activation"]](np.concatenate(pooled))

@@ -6,6 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 
 import reference as ref
 
@@ -106,6 +107,35 @@ def test_byte_rows():
     assert ref.byte_row("aéa", 4).tolist() == [259, 98, 0xC3 + 1, 260]  # the cut splits a character
     assert ref.byte_row("a\ud800", 4).tolist() == [259, 98, 260, 261]
     assert ref.sentence_rows([], 5)[1].tolist() == [259, 258, 260, 261, 261]
+
+
+MANYLANGS = Path(__file__).parent / "data" / "manylangs"
+
+
+def read_dictionary(path: Path) -> dict[str, int] | None:
+    if not path.exists():
+        return None
+    pairs = [line.rpartition("\t") for line in path.read_text(encoding="utf-8").split("\n") if line]
+    return {symbol or "\u3000": int(i) for symbol, _, i in pairs}
+
+
+@pytest.mark.parametrize("name", ["both", "characters", "words"])
+def test_manylangs_vectors(name):
+    folder = MANYLANGS / name
+    embedder, encoder = (
+        {key: value.numpy() for key, value in torch.load(folder / file, weights_only=True).items()}
+        for file in ("token_embedder.pkl", "encoder.pkl")
+    )
+    config = json.loads((folder / "tiny.json").read_text())
+    words, characters = read_dictionary(folder / "word.dic"), read_dictionary(folder / "char.dic")
+    sentences = json.loads((MANYLANGS / "sentences.json").read_text(encoding="utf-8"))
+    stacks = [ref.manylangs(embedder, encoder, config, s, words=words, characters=characters) for s in sentences]
+    layers = np.concatenate([ref.drop_boundaries(stack) for stack in stacks], axis=1)  # (L+1, all tokens, D)
+    codes = {-2: layers, -1: layers.mean(axis=0), **dict(enumerate(layers))}
+    with np.load(MANYLANGS / "expected.npz") as expected:
+        assert {key for key in expected if key.startswith(name)} == {f"{name}/{code}" for code in codes}
+        for code, values in codes.items():
+            np.testing.assert_allclose(values, expected[f"{name}/{code}"], rtol=0, atol=1e-5)
 
 
 def test_mixes():
