@@ -44,7 +44,7 @@ def reference_lstm(
             c = torch.sigmoid(f + rules.forget_bias) * c + torch.sigmoid(i) * torch.tanh(j)  # (R, rows, H)
             if rules.cell_clip is not None:
                 c = c.clamp(-rules.cell_clip, rules.cell_clip)
-            h = torch.sigmoid(o) * torch.tanh(c)
+            h = (torch.sigmoid(o) * torch.tanh(c)).to(x.dtype)  # cells of a half-precision model are float32
             if w_p is not None:
                 h = torch.bmm(h, w_p)  # (R, rows, P)
                 if rules.proj_clip is not None:

@@ -102,7 +102,8 @@ class BiLM(nn.Module):
     def zero_state(self, rows: int, *, like: Tensor) -> State:
         lstm, R = self.config.lstm, len(self.config.directions)
         h = like.new_zeros(R, rows, lstm.projection_dim)
-        c = like.new_zeros(R, rows, lstm.cell_dim)
+        exact = torch.promote_types(like.dtype, torch.float32)  # a half-precision model keeps its cells in float32
+        c = like.new_zeros(R, rows, lstm.cell_dim, dtype=exact)
         return tuple(LstmState(h, c) for _ in self.lstm)
 
 
