@@ -1,0 +1,121 @@
+"""The one expression that finds the next English token; `english` says what it cuts and why.
+
+Two things keep it quick. Plain words before a space or a comma match the first branch; the others go through gates,
+look-aheads that let only a word before an apostrophe try the contractions, and so on. And it is linear on any input:
+repeats are possessive or bounded, and what is looked at ahead is either bounded or consumed.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+from elmokit.text.abbreviations import ABBREVIATIONS, BEFORE_NUMBER, DAYS, MONTHS
+from elmokit.text.characters import emoji, marks
+
+# Words written as one that the treebank takes apart.
+_FUSED = (
+    *(("can", "not"), ("gon", "na"), ("wan", "na"), ("got", "ta"), ("out", "ta"), ("gim", "me"), ("lem", "me")),
+    *((verb, "nt") for verb in ("ai", "did", "do", "does", "had", "has", "have", "is", "was", "were")),
+    *((verb, "nt") for verb in ("are", "could", "should", "would")),
+    *(("that", "s"), ("what", "s"), ("there", "s"), ("you", "re"), ("they", "re")),
+)
+# Prefixes that keep their hyphen.
+_PREFIXES = (
+    "anti arch bi co counter cross de ex extra hyper inter intra macro mega meta micro mid mini multi neo non over "
+    "para post pre pro pseudo psycho quasi re semi socio sub super trans tri ultra un under"
+)
+# Where going is goin': the stems of a few common verbs, so that a closing quote after "again" stays a quote.
+_DROPPED_G = (
+    "anyth be com cook darl do even everyth fight gett giv go hav kill know liv look lov mak morn noth play putt runn "
+    "say sitt someth stand tak talk tell think try wait walk work"
+)
+_ELIDED = "bout cause em gainst mid mongst n neath round til till"  # 'em, 'til
+_UNITS = "(?i:[ap]\\.?m|[kmbtx]|bn|mm|cm|km|kg|mg|ml|ft|lbs?|oz|[kmg]?hz|[kmgt]b|mph|hrs?|hh|sq)(?![^\\W_])|[a-z]{3}"
+_TOP_LEVEL = "com|org|net|edu|gov|mil|int|info|biz|io|co|uk|us|ca|au|de|fr|eu|jp|in|ru|ch|nl|nz|tv"
+_FILES = "docx?|xlsx?|pptx?|pdf|txt|html?|jpe?g|gif|png|zip|exe|mp3|mp4|avi|wav|csv|xml|php|asp|url"
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """An expression for any of the words, by first letter, so that most texts are turned away at once."""
+    rests: dict[str, list[str]] = {}
+    for word in words:
+        rests.setdefault(word[0], []).append(re.escape(word[1:]))
+    return "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in rests.items())
+
+
+def _in_any_case(words: Iterable[str]) -> list[str]:
+    """The words in small letters, with a capital and in capitals; quicker than ignoring case."""
+    return list(dict.fromkeys(form for word in words for form in (word, word.capitalize(), word.upper())))
+
+
+@cache
+def token_pattern() -> re.Pattern[str]:
+    """Compiled on first use."""
+    letter, edge = "[^\\W\\d_]", "(?![^\\W_])"  # edge: a word ends here
+    quote = "['’]"
+    final = "\\.(?=[\\s\"”'’)\\]]*+\\Z)"  # the stop that ends the text
+    run = f"[^\\W_]++(?:[{marks()}]++[^\\W_]*+|_++[^\\W_]++)*+"
+    clitic = f"(?i:s|m|re|ve|ll|d|t){edge}"
+    word = f"{run}(?:{quote}(?!{clitic}){run})*+"
+    fused = _any_of(_in_any_case(a + b for a, b in _FUSED))
+    halves = "|".join(f"{form}(?={b}\\b)" for a, b in _FUSED for form in _in_any_case([a]) for b in _in_any_case([b]))
+
+    contracted = (
+        f"[A-Za-z]{{1,12}}?(?=(?i:n{quote}t){edge})"
+        f"|(?i:n{quote}t){edge}"
+        f"|(?:{_any_of(_in_any_case(_DROPPED_G.split()))})(?i:in){quote}{edge}"
+    )
+    address = (
+        '(?i:(?:https?|ftp)://|www\\.)[^\\s<>"“”]{0,2000}(?:\\([^\\s()]{1,200}\\)|[^\\s<>"“”.,;:!?\'’()\\[\\]{}*…])'
+        "|(?i:mailto:)?[\\w.+%-]{1,64}+@[^\\W_](?:[\\w.-]{0,250}[^\\W_])?"
+        f'|(?:[\\w-]{{1,60}}+\\.){{1,6}}(?i:{_TOP_LEVEL})\\b(?:/[^\\s<>"“”]{{0,500}}[^\\s<>"“”.,;:!?\'’()\\[\\]])?'
+        "(?![\\w@]|\\.\\w)"
+        f"|[\\w-]{{1,60}}+\\.(?i:{_FILES})\\b"
+        "|[a-z]{1,40}+(?:\\.[a-z]{2,40}+){2,9}+"
+    )
+    abbreviated = (
+        f"{letter}(?:\\.{letter}){{1,9}}+{edge}(?:(?!{final})\\.)?"
+        f"|(?:{_any_of(ABBREVIATIONS.split())})(?!{final})\\.(?!\\.)"
+        f"|(?:{_any_of(BEFORE_NUMBER.split())})\\.(?=\\s*\\d)"
+        f"|(?:{_any_of(DAYS.split())})\\.(?=,|\\s+(?:\\d|{_any_of(MONTHS.split())}))"
+        f"|(?!I){letter}(?!{final})\\.(?=[\\s,)\\]])"
+    )
+    joined = "[A-Za-z]{1,3}&[A-Za-z]{1,2}\\b|[A-Za-z]/[A-Za-z]\\b|w/|(?:US|U|C|A|HK|NZ)\\$"
+    hyphenated = (
+        f"(?<!-)(?!(?i:over)-(?i:the)-)(?:(?:{_any_of(_in_any_case(_PREFIXES.split()))})-(?=[^\\W_])|[Ee]-(?=[a-z]{{2}}))"
+        f"{word}|{letter}++-(?:esque|wise){edge}"
+    )
+    number = (
+        "\\+?\\d{1,4}(?:[-.]\\d{2,4}){2,3}(?![\\w-])"  # telephone numbers and dates
+        "|\\d{3}[-/]\\d{3}-\\d{4}(?!\\w)|\\d{3}-\\d{4}(?!\\w)|\\d{5}-\\d{4}(?!\\w)"
+        f"|\\+?\\d++(?:[.,:/]\\d++)*+(?:(?={_UNITS})|(?:(?<=0){quote})?s{edge}|{run})?+"
+    )
+    apostrophe = (
+        f"(?<=[^\\W_])[`'’](?i:s|m|re|ve|ll|d){edge}"
+        f"|{quote}(?:(?i:s|m|re|ve|ll|d)(?![\\w'’])"
+        f"|(?i:t)(?=(?i:is|was|were|will|would){edge})"
+        f"|(?i:{'|'.join(_ELIDED.split())}){edge}"
+        f"|(?<!\\d.)\\d\\ds?{edge})"
+    )
+    marked = (
+        "[:;=]['’o-]?[)(DPpO|](?!\\w)|:-?/(?!/)|[(]:|\\^_\\^|-_-|<3"
+        "|<?[-=]++>|<[-=]++|[.…]{2,}+|[!?]{2,}+|[‘’]{2}|([-=*#+~_`'<>$/\\\\|^])\\1++"
+    )
+    return re.compile(
+        f'(?!(?:{fused})\\b)[A-Za-z]++(?=[\\s,;!?")]|\\Z)'
+        '|[,"“”]'
+        f"|(?={letter})(?:"
+        f"(?=[A-Za-z]++{quote})(?:{contracted})"
+        f"|{halves}"
+        f"|(?=[\\w-]{{1,80}}+[.@:%+]++[\\w/-])(?:{address})"
+        f"|(?={letter}++\\.)(?:{abbreviated})"
+        f"|(?=[A-Za-z]{{1,3}}[&/$])(?:{joined})"
+        f"|(?={letter}++-)(?:{hyphenated})"
+        f"|{word})"
+        f"|(?=[\\d+])(?:(?=[\\w.+%-]{{1,64}}+@|[\\w-]{{1,60}}+\\.{letter})(?:{address})|{number})"
+        f"|{run}"
+        f"|(?=['’`])(?:{apostrophe})"
+        f"|(?<![\\w.)])\\.\\d++|\\.(?:{_FILES}){edge}"
+        f"|(?![^\\W_])(?:{marked}|{emoji()})"
+        f"|\\S[{marks()}]*+"
+    )
