@@ -1,11 +1,12 @@
 """Sentences to batches: characters once per distinct word, and batches of similar length under a token budget.
 
-The token encoder is context-free, so a batch holds the rows of its U word types and, for each position, which type stands
-there. NumPy only: a batch can be made, saved or sent without torch.
+The token encoder is context-free, so a batch holds the rows of its U word types and, for each position, which type
+stands there. NumPy only: a batch can be made, saved or sent without torch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,16 @@ class TokenBatch:
         return np.asarray(np.arange(self.index.shape[1]) < self.lengths[:, None])
 
 
-def build_batch(sentences: Sequence[Sentence], codec: Codec) -> TokenBatch:
-    """The sentences in the order given; an empty one is its two boundaries."""
+class WordIndex(NamedTuple):
+    """Which word stands where, before anything is known of the words."""
+
+    words: tuple[str, ...]  # the U - 2 distinct words; word k is type k + 2
+    index: NDArray[np.int64]  # (B, T)
+    lengths: NDArray[np.int64]  # (B,)
+
+
+def index_words(sentences: Sequence[Sentence]) -> WordIndex:
+    """The sentences in the order given, between their boundaries; an empty one is its two boundaries."""
     place: dict[str, int] = {}
     ids = [[place.setdefault(word, len(place) + 2) for word in sentence.tokens] for sentence in sentences]
     lengths = np.array([len(row) + 2 for row in ids], dtype=np.int64)
@@ -38,7 +47,12 @@ def build_batch(sentences: Sequence[Sentence], codec: Codec) -> TokenBatch:
     for row, known in zip(index, ids, strict=True):
         row[1 : len(known) + 1] = known
         row[len(known) + 1] = 1
-    words = tuple(place)
+    return WordIndex(tuple(place), index, lengths)
+
+
+def build_batch(sentences: Sequence[Sentence], codec: Codec) -> TokenBatch:
+    """The sentences in the order given, with the row of each distinct word."""
+    words, index, lengths = index_words(sentences)
     types = np.concatenate([codec.begin[None], codec.end[None], codec.encode(words)])
     return TokenBatch(words, types, index, lengths)
 
@@ -46,10 +60,10 @@ def build_batch(sentences: Sequence[Sentence], codec: Codec) -> TokenBatch:
 def plan_batches(
     sentences: Iterable[Sentence], *, batch_tokens: int, window: int = 64
 ) -> Iterator[list[tuple[int, Sentence]]]:
-    """Batches of (position, sentence), similar lengths together, at most `batch_tokens` tokens (boundaries included) each.
+    """Batches of (position, sentence), similar lengths together, at most `batch_tokens` positions with padding.
 
-    Reads about `window` batches ahead, so a generator of any length runs in bounded memory and short and long sentences are
-    kept apart. A sentence over the budget is a batch of its own.
+    Reads about `window` batches ahead, so a generator of any length runs in bounded memory and short and long sentences
+    are kept apart. A sentence over the budget is a batch of its own.
     """
     pending: list[tuple[int, Sentence]] = []
     tokens = 0
@@ -65,13 +79,13 @@ def plan_batches(
 def _cut(items: list[tuple[int, Sentence]], batch_tokens: int) -> Iterator[list[tuple[int, Sentence]]]:
     items.sort(key=lambda item: len(item[1]), reverse=True)
     batch: list[tuple[int, Sentence]] = []
-    tokens = 0
     for item in items:
-        size = len(item[1]) + 2
-        if batch and tokens + size > batch_tokens:
+        longest = (
+            len((batch or [item])[0][1]) + 2
+        )  # padding counts: one long sentence must not widen a thousand short ones
+        if batch and (len(batch) + 1) * longest > batch_tokens:
             yield batch
-            batch, tokens = [], 0
+            batch = []
         batch.append(item)
-        tokens += size
     if batch:
         yield batch

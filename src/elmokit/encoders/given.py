@@ -1,0 +1,79 @@
+"""What users give to an encoder, as sentences: one rule for what a string, a list and a list of lists mean.
+
+"one string"                  one sentence; the answer is its own, not a list
+["a string", "another"]       sentences, each cut into words by the model's tokenizer
+[["a", "sentence"], ["b"]]    sentences already cut into tokens
+[Sentence, Sentence]          the same, as elmokit's own type
+generators, dataset columns   any iterable of strings, or of token lists, read once and never held as a whole
+Path("file.txt.gz")           a file: a line is a sentence; .jsonl, .conllu and .parquet by their names
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import InputError
+from elmokit.formats import read_sentences
+from elmokit.text import Sentence, Tokenizer
+
+ACCEPTED = "a string, a list of strings (sentences), a list of token lists, Sentence objects, or a Path to a text file"
+
+Given = str | Sentence | Path | Iterable[str] | Iterable[Sentence] | Iterable[list[str]] | Iterable[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The sentences asked for, and whether the user gave just one and wants its own answer."""
+
+    sentences: Iterator[Sentence]
+    single: bool
+    total: int | None  # how many, where the input knows
+
+
+def read_request(given: Any, *, tokenizer: Tokenizer) -> Request:
+    """Whatever the user gave, as sentences in order; the tokenizer is used for text only."""
+    if isinstance(given, str):
+        return Request(iter([tokenizer.tokenize(given)]), True, 1)
+    if isinstance(given, Sentence):
+        return Request(iter([given]), True, 1)
+    if isinstance(given, Path):
+        return Request(read_sentences(given, tokenizer=tokenizer), False, None)
+    if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
+        raise InputError(f"cannot embed {_named(given)}; expected {ACCEPTED}")
+    total = len(given) if isinstance(given, Sized) else None
+    return Request(sentences_of(given, tokenizer=tokenizer), False, total)
+
+
+def sentences_of(items: Iterable[Any], *, tokenizer: Tokenizer) -> Iterator[Sentence]:
+    """Items all of one kind: strings, token lists or Sentences."""
+    first: str | None = None
+    for k, item in enumerate(items):
+        if isinstance(item, str):
+            kind, sentence = "a string", tokenizer.tokenize(item)
+        elif isinstance(item, Sentence):
+            kind, sentence = "a Sentence", item
+        elif isinstance(item, list | tuple):
+            kind, sentence = "a list of tokens", _tokens(item, k)
+        else:
+            raise InputError(f"sentence {k} is {_named(item)}; expected a string, a list of tokens or a Sentence")
+        if first is not None and kind != first:
+            raise InputError(
+                f"sentence {k} is {kind}, but those before it are each {first}; give all as strings or all as token "
+                f"lists. One tokenised sentence goes inside a list: [['one', 'sentence']]"
+            )
+        first = kind
+        yield sentence
+
+
+def _tokens(item: list[Any] | tuple[Any, ...], k: int) -> Sentence:
+    for t, token in enumerate(item):
+        if not isinstance(token, str):
+            hint = "; a document is given as its sentences, one list level less" if isinstance(token, list) else ""
+            raise InputError(f"token {t} of sentence {k} is {_named(token)}; expected a string{hint}")
+    return Sentence.of(item)
+
+
+def _named(thing: object) -> str:
+    shown = repr(thing)
+    return f"{type(thing).__name__} {shown if len(shown) <= 40 else shown[:37] + '...'}"

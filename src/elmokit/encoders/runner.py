@@ -1,0 +1,85 @@
+"""A model in one place: sentences to a `LayerStack` on one device, in one number type, with its word cache."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.batch import index_words
+from elmokit.chars import Codec, Rows
+from elmokit.encoders.words import WordCache
+from elmokit.errors import ElmokitError
+from elmokit.layers import LayerStack
+from elmokit.nn.bilm import BiLM, State
+from elmokit.text import Sentence
+
+R = TypeVar("R")
+Placed = tuple[int, Sentence]  # a sentence and its position in the input
+
+
+class Runner:
+    """Runs the biLM without gradients; each distinct word of a batch is encoded once, or taken from the cache."""
+
+    def __init__(self, bilm: BiLM, codec: Codec, *, cache_words: int) -> None:
+        self.bilm, self.codec = bilm, codec
+        weight = bilm.lstm[0].weight_x
+        assert isinstance(weight, Tensor)
+        self.device, self.dtype = weight.device, weight.dtype
+        width = bilm.config.lstm.projection_dim
+        self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype)
+        self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
+        self.limit: int | None = None  # positions that fitted into memory last time it was short
+
+    @torch.inference_mode()
+    def layers(self, sentences: Sequence[Sentence], *, state: State | None = None) -> tuple[LayerStack, State]:
+        """All layers with boundaries, and the state each row ends in."""
+        words, index, lengths = index_words(sentences)
+        vectors = self.word_vectors(words)  # (U, P)
+        return self.bilm.contextualise(vectors, torch.from_numpy(index).to(self.device), lengths, state=state)
+
+    def word_vectors(self, words: Sequence[str]) -> Tensor:
+        """The two boundaries' vectors, then those of the words. (U, P)"""
+        if self.boundaries is None:
+            self.boundaries = self._encode_rows(np.stack([self.codec.begin, self.codec.end]))
+        if not words:
+            return self.boundaries
+        return torch.cat([self.boundaries, self.cache.vectors(words, self._encode_words)])
+
+    def _encode_words(self, words: Sequence[str]) -> Tensor:
+        return self._encode_rows(self.codec.encode(words))
+
+    def _encode_rows(self, rows: Rows) -> Tensor:
+        vectors: Tensor = self.bilm.tokens(torch.from_numpy(rows).to(self.device))  # (U, P)
+        return vectors
+
+    def fitted(self, batch: list[Placed], run: Callable[[list[Placed]], R]) -> Iterator[tuple[list[Placed], R]]:
+        """`run` over the batch, or over smaller and smaller parts of it where the device's memory does not suffice."""
+        waiting = [batch]
+        while waiting:
+            part = waiting.pop()
+            if self.limit is None or len(part) == 1 or positions(part) <= self.limit:
+                short = False
+                try:
+                    done = run(part)
+                except torch.OutOfMemoryError as error:
+                    short = True
+                    if len(part) == 1:
+                        raise ElmokitError(
+                            f"a sentence of {len(part[0][1])} tokens does not fit into the memory of {self.device}; "
+                            f"split it, or run with device='cpu' or dtype='bfloat16'"
+                        ) from error
+                if not short:
+                    yield part, done
+                    continue
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                self.limit = positions(part) // 2
+            half = len(part) // 2
+            waiting += [part[half:], part[:half]]
+
+
+def positions(batch: Sequence[Placed]) -> int:
+    """What a batch takes, padding and boundaries included."""
+    return len(batch) * max(len(sentence) + 2 for _, sentence in batch)

@@ -1,0 +1,220 @@
+"""`Elmo`: what comes out for what goes in."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import models
+from elmokit.encoders import Elmo
+from elmokit.errors import InputError
+from elmokit.nn.mix import MixConfig, ScalarMix
+from elmokit.text import Sentence
+from elmokit.weights.pretrained import TokenizerSpec
+
+SENTENCES = [["The", "cat", "sat", "."], [], ["a"], ["The", "mat", "", "on", "the", "mat"]]
+
+
+@pytest.fixture(scope="module")
+def model() -> models.Tiny:
+    return models.tiny()
+
+
+@pytest.fixture(scope="module")
+def elmo(model: models.Tiny) -> Elmo:
+    return Elmo(model.pretrained, device="cpu")
+
+
+def test_layers_equal_the_reference(model: models.Tiny, elmo: Elmo) -> None:
+    for got, tokens in zip(elmo.encode_layers(SENTENCES), SENTENCES, strict=True):
+        assert got.dtype == np.float32
+        assert got.shape == (3, len(tokens), 12)
+        np.testing.assert_allclose(got, model.embed(tokens), atol=1e-5)
+
+
+def test_float64_equals_the_reference_exactly(model: models.Tiny, elmo: Elmo) -> None:
+    for got, tokens in zip(elmo.encode_layers(SENTENCES, dtype="float64"), SENTENCES, strict=True):
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, model.embed(tokens), atol=1e-12)
+    again = elmo.encode_layers(SENTENCES)[0]
+    assert again.dtype == np.float32, "a number type asked for once must not stay"
+
+
+def test_half_precision_comes_out_as_float32_and_near(elmo: Elmo) -> None:
+    exact, rough = elmo.encode(SENTENCES), elmo.encode(SENTENCES, dtype="bfloat16")
+    assert rough.dtype == np.float32
+    np.testing.assert_allclose(rough, exact, atol=0.05)
+
+
+def test_pooling_counts_real_tokens_only(elmo: Elmo) -> None:
+    tokens, pooled = elmo.encode_tokens(SENTENCES), elmo.encode(SENTENCES)
+    assert pooled.shape == (4, 12)
+    assert not pooled[1].any(), "an empty sentence has a zero vector"
+    for k in (0, 2, 3):
+        np.testing.assert_allclose(pooled[k], tokens[k].mean(axis=0), atol=1e-6)
+
+
+def test_empty_sentence_has_no_rows_and_empty_token_keeps_its_place(elmo: Elmo) -> None:
+    tokens = elmo.encode_tokens(SENTENCES)
+    assert [t.shape for t in tokens] == [(4, 12), (0, 12), (1, 12), (6, 12)]
+
+
+def test_one_string_gives_its_own_answer(elmo: Elmo) -> None:
+    assert elmo.encode("A cat.").shape == (12,)
+    assert elmo.encode_tokens("A cat.").shape == (3, 12)
+    assert elmo.encode_layers("A cat.").shape == (3, 3, 12)
+    np.testing.assert_array_equal(elmo.encode_tokens("A cat."), elmo.encode_tokens(Sentence.of(["A", "cat", "."])))
+
+
+def test_every_way_of_giving_the_same_sentences(elmo: Elmo, tmp_path: Path) -> None:
+    strings = ["The cat sat.", "", "A mat."]
+    tokens = [["The", "cat", "sat", "."], [], ["A", "mat", "."]]
+    expected = elmo.encode(strings)
+    (tmp_path / "lines.txt").write_text("The cat sat.\n\nA mat.\n")
+    given = [
+        tokens,
+        tuple(strings),
+        (s for s in strings),
+        map(tuple, tokens),
+        [Sentence.of(t) for t in tokens],
+        np.array(strings),
+        tmp_path / "lines.txt",
+    ]
+    for sentences in given:
+        np.testing.assert_allclose(elmo.encode(sentences), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["a string", ["a", "list"]], "sentence 1 is a list of tokens, but those before it are each a string"),
+        ([["a", 3]], "token 1 of sentence 0 is int 3"),
+        ([[["a"]]], "one list level less"),
+        ([None], "sentence 0 is NoneType"),
+        ({"text": "a"}, "cannot embed dict"),
+        (b"bytes", "cannot embed bytes"),
+        (7, "cannot embed int 7; expected a string, a list of strings"),
+    ],
+)
+def test_wrong_input_is_named(elmo: Elmo, given: object, said: str) -> None:
+    with pytest.raises(InputError, match=said.replace("(", "\\(")):
+        elmo.encode(given)  # type: ignore[arg-type]
+
+
+def test_no_sentences(elmo: Elmo) -> None:
+    assert elmo.encode([]).shape == (0, 12)
+    assert elmo.encode([], layers="all").shape == (0, 3, 12)
+    assert elmo.encode([], layers="concat:1,2").shape == (0, 24)
+    assert elmo.encode_tokens([]) == []
+
+
+def test_choices_of_layers(elmo: Elmo) -> None:
+    every = elmo.encode_layers(SENTENCES)
+    for spec, expected in [
+        ("top", [x[2] for x in every]),
+        (0, [x[0] for x in every]),
+        ("average", [x.mean(axis=0) for x in every]),
+        ("average:1,2", [x[1:].mean(axis=0) for x in every]),
+        ("concat:0,2", [np.concatenate([x[0], x[2]], axis=-1) for x in every]),
+        ("weights:.5,.25,.25*2", [2 * (x[0] / 2 + x[1] / 4 + x[2] / 4) for x in every]),
+        ("all", every),
+    ]:
+        for got, want in zip(elmo.encode_tokens(SENTENCES, layers=spec), expected, strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-6)
+    assert elmo.encode_layers(SENTENCES, layers="top")[0].shape == (1, 4, 12)
+    assert elmo.encode(SENTENCES, layers="all").shape == (4, 3, 12)
+
+
+def test_a_trained_mix(elmo: Elmo) -> None:
+    mix = ScalarMix(MixConfig(weights=(0.1, 0.7, -1.0), gamma=1.5, dropout=0.5))
+    shares = np.exp([0.1, 0.7, -1.0]) / np.exp([0.1, 0.7, -1.0]).sum()
+    for got, layers in zip(elmo.encode_tokens(SENTENCES, mix=mix), elmo.encode_layers(SENTENCES), strict=True):
+        np.testing.assert_allclose(got, 1.5 * np.einsum("l,ltd->td", shares, layers), atol=1e-6)
+    assert mix.training, "the user's own mix is left as it was"
+    with pytest.raises(InputError, match="give one of them"):
+        elmo.encode(SENTENCES, mix=mix, layers="top")
+
+
+def test_normalised_vectors_have_length_one(elmo: Elmo) -> None:
+    tokens = np.concatenate(elmo.encode_tokens(SENTENCES, normalise=True))
+    np.testing.assert_allclose(np.linalg.norm(tokens, axis=1), 1, atol=1e-6)
+    lengths = np.linalg.norm(elmo.encode(SENTENCES, normalise=True), axis=1)
+    np.testing.assert_allclose(lengths, [1, 0, 1, 1], atol=1e-6)
+
+
+def test_stream_is_lazy_and_in_order(elmo: Elmo) -> None:
+    taken = 0
+
+    def endless() -> object:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield ["word"] * (taken % 7)
+
+    first = [next(stream).sentence.tokens for stream in [elmo.stream(endless(), batch_tokens=64)] for _ in range(50)]  # type: ignore[arg-type]
+    assert [len(tokens) for tokens in first] == [(k + 1) % 7 for k in range(50)]
+    assert taken < 64 * 64, "reads a bounded window ahead"
+
+
+def test_progress_goes_to_standard_error(elmo: Elmo, capsys: pytest.CaptureFixture[str]) -> None:
+    elmo.encode(["a", "b"], progress=True)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "embedding" in said.err
+
+
+def test_unknown_options_are_named(model: models.Tiny, elmo: Elmo) -> None:
+    with pytest.raises(InputError, match="dtype 'int8' not understood; expected one of float32"):
+        elmo.encode("a", dtype="int8")
+    with pytest.raises(InputError, match="device 'tpux' not understood"):
+        elmo.encode("a", device="tpux")
+    with pytest.raises(InputError, match="batch_tokens is 0"):
+        elmo.encode("a", batch_tokens=0)
+    with pytest.raises(InputError, match="layer 5 asked for, but the model has layers 0 to 2"):
+        elmo.encode("a", layers=5)
+    with pytest.raises(InputError, match="cache_words is 0"):
+        Elmo(model.pretrained, cache_words=0)
+
+
+class TestTokenizer:
+    def test_the_models_own_is_used_and_another_refused(self) -> None:
+        named = models.tiny(tokenizer=TokenizerSpec("english", 1)).pretrained
+        assert Elmo(named).tokenizer.name == "english"
+        with pytest.raises(InputError, match="'whitespace' version 1 was asked for.*trained with 'english' version 1"):
+            Elmo(named, tokenizer="whitespace")
+        assert Elmo(named, tokenizer="whitespace", allow_other_tokenizer=True).encode_tokens("a cat.").shape == (2, 12)
+
+    def test_a_version_this_elmokit_lacks_stops_text_but_not_tokens(self) -> None:
+        elmo = Elmo(models.tiny(tokenizer=TokenizerSpec("english", 99)).pretrained)
+        assert elmo.encode_tokens([["a", "cat"]])[0].shape == (2, 12)
+        with pytest.raises(InputError, match="version 99"):
+            elmo.encode("a cat")
+
+    def test_older_tools_name_none(self, model: models.Tiny) -> None:
+        assert Elmo(model.pretrained).tokenizer.name == "english"
+        assert Elmo(model.pretrained, tokenizer="whitespace").tokenizer.name == "whitespace"
+
+
+def test_published_vectors_with_carried_state(shared: Path) -> None:
+    folder = shared / "fixtures" / "elmo-skip"
+    options = json.loads((folder / "options.json").read_text())
+    with h5py.File(folder / "lm_weights.hdf5") as file:
+        arrays: dict[str, np.ndarray] = {}
+        file.visititems(lambda name, item: arrays.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
+    elmo = Elmo(models.translate(arrays, options))
+    rows = json.loads((folder / "sentences.json").read_text())
+    rows = [[s.split() if isinstance(s, str) else s for s in row] for row in rows]
+    session = elmo.carry()
+    made = [session.encode_layers([row[k] for row in rows], layers="top") for k in range(10)]
+    for r in range(3):
+        with h5py.File(folder / f"lm_embeddings_{r}.hdf5") as file:
+            for k in range(10):
+                stored = file[str(k)][...]  # (2, T, 16)
+                np.testing.assert_allclose(made[k][r][0], np.concatenate(list(stored), axis=-1), atol=2e-6)
+    words = (folder / "vocab_test.txt").read_text(encoding="utf-8").split()
+    with h5py.File(folder / "elmo_token_embeddings.hdf5") as file:
+        stored = file["embedding"][...]
+    got = elmo.encode_tokens([words], layers=0)[0]
+    np.testing.assert_allclose(got[:, :16], stored, atol=2e-6)
