@@ -182,7 +182,7 @@ class TestTokenizer:
     def test_the_models_own_is_used_and_another_refused(self) -> None:
         named = models.tiny(tokenizer=TokenizerSpec("english", 1)).pretrained
         assert Elmo(named).tokenizer.name == "english"
-        with pytest.raises(InputError, match="'whitespace' version 1 was asked for.*trained with 'english' version 1"):
+        with pytest.raises(InputError, match=r"'whitespace' version 1 was asked for.*trained with 'english' version 1"):
             Elmo(named, tokenizer="whitespace")
         assert Elmo(named, tokenizer="whitespace", allow_other_tokenizer=True).encode_tokens("a cat.").shape == (2, 12)
 

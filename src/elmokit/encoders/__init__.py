@@ -2,5 +2,6 @@
 
 from elmokit.encoders.carry import CarriedElmo
 from elmokit.encoders.elmo import Elmo, Embedding
+from elmokit.encoders.module import ElmoEmbedding, MixedLayers
 
-__all__ = ["CarriedElmo", "Elmo", "Embedding"]
+__all__ = ["CarriedElmo", "Elmo", "ElmoEmbedding", "Embedding", "MixedLayers"]

@@ -67,7 +67,7 @@ class CarriedElmo:
 
     def run(self, batch: Sequence[Sentence]) -> LayerStack:
         """One batch, boundaries still in it."""
-        with torch.inference_mode():
+        with torch.no_grad():
             stack, ended = self.runner.layers(batch, state=self.states.first(len(batch), self.runner.bilm))
             self.states.update(ended)
         return stack

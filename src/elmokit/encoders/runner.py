@@ -32,7 +32,7 @@ class Runner:
         self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
         self.limit: int | None = None  # positions that fitted into memory last time it was short
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: mixes are trained on these layers
     def layers(self, sentences: Sequence[Sentence], *, state: State | None = None) -> tuple[LayerStack, State]:
         """All layers with boundaries, and the state each row ends in."""
         words, index, lengths = index_words(sentences)

@@ -24,7 +24,8 @@ class WordCache:
 
     def __init__(self, capacity: int, *, width: int, device: torch.device, dtype: torch.dtype) -> None:
         self.capacity = capacity
-        self.table = torch.empty(capacity, width, device=device, dtype=dtype)  # (capacity, P)
+        with torch.inference_mode(False):  # so that it can be written to in any mode
+            self.table = torch.empty(capacity, width, device=device, dtype=dtype)  # (capacity, P)
         self.slots: dict[str, int] = {}  # oldest use first
         self.hits = self.misses = 0
 
