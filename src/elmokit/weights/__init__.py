@@ -1,1 +1,16 @@
 """Files to networks and back; never runs a model."""
+
+from elmokit.weights.load import bundled_models, load_pretrained, save_pretrained
+from elmokit.weights.pretrained import CodecSpec, Pretrained, SoftmaxTensors, TokenizerSpec
+from elmokit.weights.storage import Dtype
+
+__all__ = [
+    "CodecSpec",
+    "Dtype",
+    "Pretrained",
+    "SoftmaxTensors",
+    "TokenizerSpec",
+    "bundled_models",
+    "load_pretrained",
+    "save_pretrained",
+]

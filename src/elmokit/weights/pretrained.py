@@ -1,5 +1,6 @@
 """`Pretrained`: a model as it comes off the disk, whichever tool wrote it. Readers make one, writers take one."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -7,9 +8,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elmokit.chars import ByteCodec, Codec, DictionaryCodec, WordCodec
+from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, ByteCodec, Codec, DictionaryCodec, WordCodec
 from elmokit.errors import WeightsError
 from elmokit.nn.bilm import BiLM, BiLMConfig
+
+WORD_MARKS = ("<oov>", "<bos>", "<eos>")  # what ELMoForManyLangs' dictionaries must name
+CHARACTER_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
 
 
 class TokenizerSpec(NamedTuple):
@@ -57,7 +61,9 @@ class Pretrained:
     tensors: dict[str, Tensor]
     codec: CodecSpec = field(default_factory=CodecSpec)
     tokenizer: TokenizerSpec | None = None  # None: the files do not say (older tools)
-    vocabulary: tuple[str, ...] | None = None  # target words in softmax order, <S> </S> <UNK> first where the tool has them
+    vocabulary: tuple[str, ...] | None = (
+        None  # target words in softmax order, <S> </S> <UNK> first where the tool has them
+    )
     softmax: SoftmaxTensors | None = None
     origin: Literal["elmokit", "official", "manylangs"] = "elmokit"
     source: str = ""  # where it was read from, for messages
@@ -65,14 +71,13 @@ class Pretrained:
 
     def build(self, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> BiLM:
         """The network with these weights, frozen and in evaluation mode; tensors already right are used, not copied."""
+        check_shapes(self.tensors, self.config, self.source)
         with torch.device("meta"):
             model = BiLM(self.config)
-        for name, parameter in list(model.named_parameters()):
-            owner = model.get_submodule(name.rpartition(".")[0])
+        for name, _ in list(model.named_parameters()):
+            owner, _, attribute = name.rpartition(".")
             value = self.tensors[name].to(device=device, dtype=dtype)
-            setattr(owner, name.rpartition(".")[2], nn.Parameter(value, requires_grad=False))
-            if value.shape != parameter.shape:
-                raise WeightsError(f"{self.source}: {name} is {tuple(value.shape)}, expected {tuple(parameter.shape)}")
+            setattr(model.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
         return model.eval()
 
     @classmethod
@@ -80,3 +85,53 @@ class Pretrained:
         """A network's weights as they are now, ready to be written."""
         tensors = {name: value.detach() for name, value in model.state_dict().items()}
         return cls(model.config, tensors, **fields)
+
+
+def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter that a model of this config has. Allocates nothing."""
+    with torch.device("meta"):
+        return {name: tuple(parameter.shape) for name, parameter in BiLM(config).named_parameters()}
+
+
+def check_shapes(tensors: dict[str, Tensor], config: BiLMConfig, source: str) -> None:
+    """Refuses tensors that are not exactly those of the config."""
+    expected = parameter_shapes(config)
+    for name, shape in expected.items():
+        if name not in tensors:
+            raise WeightsError(f"{source}: '{name}' is missing, expected a tensor of shape {shape}")
+        if tuple(tensors[name].shape) != shape:
+            found = tuple(tensors[name].shape)
+            raise WeightsError(f"{source}: '{name}' has shape {found}, expected {shape}; config and weights do not fit")
+    if unknown := sorted(tensors.keys() - expected):
+        raise WeightsError(f"{source}: '{unknown[0]}' is not a weight of this model; config and weights do not fit")
+
+
+def check_finite(values: Tensor, what: str) -> None:
+    """Refuses NaN and infinity. A sum shows them in one pass without a copy; only a suspicious one is looked into."""
+    if math.isfinite(values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).item()):
+        return
+    bad = int((~torch.isfinite(values)).sum())
+    if bad:
+        raise WeightsError(f"{what} has {bad} of {values.numel()} values NaN or infinite; the file is damaged")
+
+
+def check_codec(codec: CodecSpec, config: BiLMConfig, source: str) -> None:
+    """Refuses a codec whose rows would point outside the model's tables or lack a mark it cannot do without."""
+    tokens = config.tokens
+    if codec.kind == "bytes":
+        if tokens.word_dim or tokens.n_characters < N_BYTE_IDS:
+            raise WeightsError(f"{source}: {tokens.n_characters} characters, expected {N_BYTE_IDS} and no word vectors")
+        return
+    marks = (BOS, EOS, UNK) if codec.kind == "words" else WORD_MARKS
+    lists = (
+        ("words", codec.words, tokens.n_words if tokens.word_dim else None, marks),
+        ("characters", codec.characters, tokens.n_characters if tokens.char_dim else None, CHARACTER_MARKS),
+    )
+    for what, symbols, size, needed in lists:
+        if symbols is None and (size is None or codec.kind == "words"):
+            continue
+        if symbols is None or size != len(symbols):
+            found = "no" if symbols is None else len(symbols)
+            raise WeightsError(f"{source}: {found} {what} listed, but the model has {size or 'no'} {what}")
+        if missing := [mark for mark in needed if mark not in symbols]:
+            raise WeightsError(f"{source}: {', '.join(missing)} missing from the list of {what}")

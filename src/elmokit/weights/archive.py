@@ -1,0 +1,132 @@
+"""Models as repositories ship them: .zip, .tar, .tar.gz. Unpacked with care into a folder that is gone afterwards.
+
+An archive comes from elsewhere, so nothing it says is trusted: no member may leave the folder, be a link or a device,
+or declare more data than the archive can plausibly hold.
+"""
+
+import gzip
+import lzma
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from elmokit.errors import WeightsError
+from elmokit.weights.folder import ReadOptions, read_folder
+from elmokit.weights.pretrained import Pretrained, SoftmaxTensors
+
+MOST_MEMBERS = 10_000
+ALWAYS_FINE = 64 << 20  # bytes; below it no ratio is looked at
+MOST_PACKED = 200  # times; weights are close to noise and shrink by a few percent, text by ten times
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+WANTED = (".json", ".hdf5", ".h5", ".txt", ".txt.gz", ".safetensors", ".pkl", ".dic")
+CHUNK = 1 << 20
+
+
+def is_archive(path: Path) -> bool:
+    """By its name where that says so, else by its contents."""
+    if path.name.endswith(ARCHIVES) or path.name.endswith(WANTED):
+        return path.name.endswith(ARCHIVES)
+    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+
+
+def read_archive(path: Path, ask: ReadOptions) -> Pretrained:
+    """Reads the model inside; every tensor is in memory before the unpacked files go."""
+    with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
+        folder = Path(name)
+        try:
+            if zipfile.is_zipfile(path):
+                _unpack_zip(path, folder)
+            else:
+                _unpack_tar(path, folder)
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            raise WeightsError(f"{path}: damaged or incomplete archive ({error}); fetch or copy it again") from None
+        except (NotImplementedError, RuntimeError) as error:  # encrypted, or packed in a way that zipfile does not know
+            raise WeightsError(
+                f"{path}: cannot be unpacked ({error}); unpack it yourself and give the folder"
+            ) from None
+        except OSError as error:
+            raise WeightsError(f"{path}: cannot be unpacked into {folder.parent} ({error.strerror or error})") from None
+        model = read_folder(folder, ask, source=str(path))
+        if any(folder.rglob("*.safetensors")):  # its tensors are mapped from the file
+            softmax = None if model.softmax is None else SoftmaxTensors(*(t.clone() for t in model.softmax))
+            return replace(model, tensors={name: t.clone() for name, t in model.tensors.items()}, softmax=softmax)
+        return model
+
+
+class _Guard:
+    """Says where a member goes, or why it may not."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path, self.folder = path, folder
+        self.limit = max(ALWAYS_FINE, path.stat().st_size * MOST_PACKED)
+        self.total = self.members = 0
+
+    def admit(self, name: str, size: int) -> Path | None:
+        """Where to write the member; None where it is nothing a model needs. Counts it in either case."""
+        self.members += 1
+        self.total += size
+        if self.members > MOST_MEMBERS:
+            raise WeightsError(f"{self.path}: over {MOST_MEMBERS} members, expected a model of a few files")
+        if size < 0 or self.total > self.limit:
+            raise WeightsError(
+                f"{self.path}: member {name!r} brings the unpacked size to {self.total:,} bytes, expected at most "
+                f"{self.limit:,} for a model in an archive of this size; if you trust it, unpack it and give the folder"
+            )
+        place = PurePosixPath(name.replace("\\", "/"))
+        if place.is_absolute() or ".." in place.parts or re.match("[A-Za-z]:", name):
+            raise WeightsError(
+                f"{self.path}: member {name!r} would be written outside the folder; do not use this archive"
+            )
+        if (
+            not name.endswith(WANTED)
+            or any(part.startswith((".", "__")) for part in place.parts)
+            or len(place.parts) > 3
+        ):
+            return None
+        target = self.folder.joinpath(*place.parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            raise WeightsError(f"{self.path}: member {name!r} is there twice; expected each file once")
+        return target
+
+    def refuse(self, name: str, what: str) -> WeightsError:
+        return WeightsError(f"{self.path}: member {name!r} is {what}, expected plain files and folders")
+
+
+def _unpack_zip(path: Path, folder: Path) -> None:
+    guard = _Guard(path, folder)
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise guard.refuse(member.filename, "a link" if kind == stat.S_IFLNK else "a device")
+            target = guard.admit(member.filename, member.file_size)
+            if target is not None and not member.is_dir():
+                with archive.open(member) as stream:
+                    _copy(stream, target, member.file_size)
+
+
+def _unpack_tar(path: Path, folder: Path) -> None:
+    guard = _Guard(path, folder)
+    with tarfile.open(path, "r|*") as archive:  # a stream: each header is judged before the data behind it is passed
+        for member in archive:
+            if not member.isreg() and not member.isdir():
+                raise guard.refuse(member.name, "a link" if member.islnk() or member.issym() else "a device")
+            target = guard.admit(member.name, member.size)
+            stream = archive.extractfile(member) if target is not None and member.isreg() else None
+            if stream is not None and target is not None:
+                _copy(stream, target, member.size)
+
+
+def _copy(stream: IO[bytes], target: Path, size: int) -> None:
+    with target.open("wb") as out:
+        shutil.copyfileobj(stream, out, CHUNK)
+    if target.stat().st_size != size:
+        raise EOFError(f"{target.name} ends after {target.stat().st_size:,} of {size:,} bytes")

@@ -1,0 +1,214 @@
+"""The official format: weights in HDF5 beside an options.json, as bilm-tf writes and AllenNLP reads; bit-exact.
+
+The forget bias of 1.0, which these files do not store, stays a field of the config. The softmax is an extension.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.chars import N_BYTE_IDS
+from elmokit.errors import WeightsError
+from elmokit.formats.atomic import atomic_path, write_text
+from elmokit.nn.bilm import BiLMConfig, Direction
+from elmokit.weights.arrays import FLOATS, OTHER_MODEL, find_array, float_type, load, open_hdf5
+from elmokit.weights.fields import Section
+from elmokit.weights.names import Place, Row, lay_out
+from elmokit.weights.options import Contents, find_options, read_config, write_options
+from elmokit.weights.pretrained import CodecSpec, Pretrained, SoftmaxTensors, check_codec, parameter_shapes
+from elmokit.weights.storage import Dtype, cast
+from elmokit.weights.symbols import read_words, write_words
+
+
+def _same(parameter: Tensor) -> Tensor:
+    return parameter
+
+
+def _turned(parameter: Tensor) -> Tensor:
+    return parameter.T  # the files have (in, out)
+
+
+STACKED = "MultiRNNCell/Cell{k}/"  # a level that bilm-tf leaves out of one-layer models
+
+TABLE = (
+    Row("char_embed", "tokens.characters.weight", lambda t: t[1:]),  # all but the zero row
+    Row("embedding", "tokens.words.weight", _same),
+    Row("CNN/W_cnn_{k}", "tokens.convolutions.{k}.weight", lambda t: t.permute(2, 1, 0)[None]),  # (1, width, in, out)
+    Row("CNN/b_cnn_{k}", "tokens.convolutions.{k}.bias", _same),
+    Row("CNN_high_{k}/W_carry", "tokens.highways.{k}.gate.weight", _turned),
+    Row("CNN_high_{k}/b_carry", "tokens.highways.{k}.gate.bias", _same),
+    Row("CNN_high_{k}/W_transform", "tokens.highways.{k}.transform.weight", _turned),
+    Row("CNN_high_{k}/b_transform", "tokens.highways.{k}.transform.bias", _same),
+    Row("CNN_proj/W_proj", "tokens.projection.weight", _turned),
+    Row("CNN_proj/b_proj", "tokens.projection.bias", _same),
+    Row(f"RNN_{{d}}/RNN/{STACKED}LSTMCell/W_0", "lstm.{k}.weight_x", _turned),  # rows of the input, and below them
+    Row(f"RNN_{{d}}/RNN/{STACKED}LSTMCell/W_0", "lstm.{k}.weight_h", _turned),  # rows of the previous output
+    Row(f"RNN_{{d}}/RNN/{STACKED}LSTMCell/B", "lstm.{k}.bias", _same),
+    Row(f"RNN_{{d}}/RNN/{STACKED}LSTMCell/W_P_0", "lstm.{k}.projection", _turned),
+)
+ONE_LAYER_TABLE = tuple(row._replace(key=row.key.replace(STACKED, "")) for row in TABLE)
+
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")  # RNN_0, RNN_1
+
+
+def read_official(
+    weights: Path,
+    *,
+    options: Path | None = None,
+    vocabulary: Path | None = None,
+    token_file: Path | None = None,
+    softmax: bool = True,
+    allow_nonfinite: bool = False,
+) -> Pretrained:
+    """A model from its HDF5 file; options.json is looked for beside it unless given.
+
+    `token_file` is an HDF5 file of ready token vectors (`embedding`, one row per word of the vocabulary), which then
+    stand in for the characters. The rows keep their numbers: masked positions never run, so they need no row in front.
+    """
+    stated = Section.read(find_options(weights) if options is None else options)
+    words = None if vocabulary is None else read_words(vocabulary)
+    with open_hdf5(weights) as file, open_hdf5(token_file or weights) as table:
+        one_layer = any(f"RNN_{d}/RNN/LSTMCell" in file for d in (0, 1))
+        config = read_config(stated, _look_into(file, stated, table if token_file else None, one_layer=one_layer))
+        shapes = parameter_shapes(config)
+        places = _places(config, shapes, one_layer=one_layer)
+        if token_file is None:
+            _refuse_leftovers(file, places, config)
+        arrays = {p.key: find_array(table if p.key == "embedding" else file, p.key, p.shape(shapes)) for p in places}
+        tensors = {name: torch.zeros(shapes[name], dtype=t) for name, t in _types(places, arrays).items()}
+        for place in places:
+            place.fill(tensors, load(arrays[place.key], allow_nonfinite=allow_nonfinite))
+        output = _read_softmax(file, config, allow_nonfinite=allow_nonfinite) if softmax else None
+    for size, what in ((config.tokens.n_words, "embedding"), (0 if output is None else len(output.bias), "softmax/W")):
+        if words is not None and size and len(words) != size:
+            raise WeightsError(
+                f"{vocabulary}: {len(words)} words, but '{what}' in {token_file or weights} has {size} rows"
+            )
+    codec = CodecSpec("words", words=words) if config.tokens.word_dim else CodecSpec("bytes")
+    check_codec(codec, config, str(vocabulary or weights))
+    return Pretrained(
+        config,
+        tensors,
+        codec=codec,
+        vocabulary=words,
+        softmax=output,
+        origin="official",
+        source=str(weights),
+        extra={"official": {"options": dict(stated.values), "one_layer_names": one_layer}},
+    )
+
+
+def write_official(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = None, softmax: bool = True) -> None:
+    """weights.hdf5, vocab.txt where there is one, and options.json last. Without `dtype`, numbers keep their type."""
+    config, kept = pretrained.config, pretrained.extra.get("official", {})
+    _refuse_unwritable(pretrained, dtype)
+    one_layer = config.n_layers == 1 and bool(kept.get("one_layer_names", True))
+    with atomic_path(folder / "weights.hdf5") as part, h5py.File(part, "w") as file:
+        for place in _places(config, pretrained.tensors, one_layer=one_layer):
+            file[place.key] = _as_array(place.join(pretrained.tensors), dtype, place.key)
+        if softmax and pretrained.softmax is not None:
+            file["softmax/W"] = _as_array(pretrained.softmax.weight, dtype, "softmax/W")
+            file["softmax/b"] = _as_array(pretrained.softmax.bias, dtype, "softmax/b")
+    if pretrained.vocabulary is not None:
+        write_text(folder / "vocab.txt", write_words(pretrained.vocabulary))
+    options = write_options(config, kept.get("options"))
+    write_text(folder / "options.json", json.dumps(options, indent=2) + "\n")
+
+
+def holds_model(path: Path) -> bool:
+    """Whether it is the HDF5 file of a language model, not one of vectors."""
+    with open_hdf5(path) as file:
+        return "RNN_0" in file or "RNN_1" in file
+
+
+def _places(config: BiLMConfig, parameters: Mapping[str, Any], *, one_layer: bool) -> list[Place]:
+    directions = [{"d": DIRECTIONS.index(direction)} for direction in config.directions]
+    return lay_out(ONE_LAYER_TABLE if one_layer else TABLE, parameters, directions)
+
+
+def _look_into(file: h5py.File, options: Section, token_file: h5py.File | None, *, one_layer: bool) -> Contents:
+    present = [d for d in (0, 1) if f"RNN_{d}" in file]
+    if not present:
+        found = ", ".join(sorted(file)[:8]) or "nothing"
+        raise WeightsError(f"{file.filename}: no LSTM weights (RNN_0, RNN_1) but {found}; expected a language model")
+    if options.values.get("bidirectional") is not None:
+        present = [0, 1] if options.boolean("bidirectional") else present[:1]
+    table = None
+    if token_file is not None or options.values.get("char_cnn") is None:
+        holder = file if token_file is None else token_file
+        if "embedding" not in holder:
+            raise WeightsError(
+                f"{options.file}: field 'char_cnn' is missing, and so is 'embedding' in {holder.filename}; expected "
+                "a character network or word vectors"
+            )
+        shape = find_array(holder, "embedding", (None, None)).shape
+        table = (int(shape[0]), int(shape[1]))
+        width = options.section("lstm").integer("projection_dim")
+        if token_file is not None and table[1] != width:
+            raise WeightsError(f"{holder.filename}: 'embedding' is {table[1]} wide, expected {width}; {OTHER_MODEL}")
+    cell = "LSTMCell" if one_layer else "MultiRNNCell/Cell0/LSTMCell"
+    return Contents(
+        directions=tuple(DIRECTIONS[d] for d in present),
+        token_projection=token_file is None and "CNN_proj" in file,
+        lstm_projection=f"RNN_{present[0]}/RNN/{cell}/W_P_0" in file,
+        word_table=table,
+    )
+
+
+def _refuse_leftovers(file: h5py.File, places: Sequence[Place], config: BiLMConfig) -> None:
+    """A network in the file that the options do not mention means that they are another model's."""
+    known = {place.key for place in places}
+    found: list[str] = []
+    file.visititems(lambda name, node: found.append(name) if isinstance(node, h5py.Dataset) else None)
+    skipped = tuple(f"RNN_{k}/" for k, d in enumerate(DIRECTIONS) if d not in config.directions)
+    for name in found:
+        if name.startswith(("CNN", "RNN_")) and name not in known and not name.startswith(skipped or ("\0",)):
+            raise WeightsError(
+                f"{file.filename}: '{name}' is there, but options.json does not mention it; {OTHER_MODEL}"
+            )
+
+
+def _types(places: Sequence[Place], arrays: Mapping[str, h5py.Dataset]) -> dict[str, torch.dtype]:
+    """The float type of each parameter: the widest of the arrays it is read from."""
+    kinds: dict[str, list[torch.dtype]] = {}
+    for place in places:
+        for part in place.parts:
+            kinds.setdefault(part.name, []).append(float_type(arrays[place.key]))
+    return {name: reduce(torch.promote_types, types) for name, types in kinds.items()}
+
+
+def _read_softmax(file: h5py.File, config: BiLMConfig, *, allow_nonfinite: bool) -> SoftmaxTensors | None:
+    if "softmax/W" not in file and "softmax/b" not in file:
+        return None
+    weight = find_array(file, "softmax/W", (None, config.lstm.projection_dim))
+    bias = find_array(file, "softmax/b", weight.shape[:1])
+    return SoftmaxTensors(load(weight, allow_nonfinite=allow_nonfinite), load(bias, allow_nonfinite=allow_nonfinite))
+
+
+def _refuse_unwritable(pretrained: Pretrained, dtype: Dtype | None) -> None:
+    advice = "save it in elmokit's own format"
+    if dtype not in (None, "float32", "float16"):
+        raise WeightsError(f"the official format has no {dtype}; choose float32 or float16, or {advice}")
+    if pretrained.codec.kind == "dictionary":
+        raise WeightsError(f"{pretrained.source}: the official format has no place for its dictionaries; {advice}")
+    if pretrained.config.lstm.forget_bias != 1.0:
+        bias = pretrained.config.lstm.forget_bias
+        raise WeightsError(f"{pretrained.source}: forget bias {bias}, but the official format means 1.0; {advice}")
+    if pretrained.codec.kind == "bytes" and pretrained.config.tokens.n_characters != N_BYTE_IDS:
+        n = pretrained.config.tokens.n_characters
+        raise WeightsError(f"{pretrained.source}: {n} characters, but the official format has {N_BYTE_IDS}; {advice}")
+
+
+def _as_array(values: Tensor, dtype: Dtype | None, key: str) -> NDArray[np.floating[Any]]:
+    if dtype is None and values.dtype not in FLOATS.values():
+        dtype = "float32"  # bfloat16, which float32 holds exactly
+    array: NDArray[np.floating[Any]] = cast(values, dtype, key).numpy()
+    return array

@@ -1,0 +1,124 @@
+"""`load_pretrained` and `save_pretrained`: the one place that decides what a source is and which reader takes it."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import elmokit
+from elmokit.errors import WeightsError
+from elmokit.weights.folder import ReadOptions, read_folder
+from elmokit.weights.pretrained import Pretrained
+from elmokit.weights.storage import Dtype
+
+BUNDLED = Path(elmokit.__file__).parent / "models"  # one folder per model, in elmokit's own format
+DEFAULT = "en"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+Format = Literal["elmokit", "official"]
+
+
+def load_pretrained(
+    source: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    local_files_only: bool = False,
+    options: str | Path | None = None,
+    weights: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    softmax: bool = True,
+    allow_nonfinite: bool = False,
+) -> Pretrained:
+    """A model from wherever it lies.
+
+    `source` is, tried in this order: nothing (the bundled English model), the name of a bundled model, a folder, an
+    archive or an .hdf5 file on this machine, the id `organisation/name` of a Hugging Face repository (at `revision`;
+    with `local_files_only`, from the cache alone). `options`, `weights` and `vocabulary` name the files of an official
+    model where they do not lie together; `weights` can stand instead of a source. `softmax=False` leaves the output
+    layer unread.
+    """
+    ask = ReadOptions(
+        options=_path(options),
+        weights=_path(weights),
+        vocabulary=_path(vocabulary),
+        softmax=softmax,
+        allow_nonfinite=allow_nonfinite,
+    )
+    if source is None and weights is not None:
+        return _read_file(Path(weights), ask)
+    name = DEFAULT if source is None else str(source)
+    if (BUNDLED / name / "config.json").is_file() and re.fullmatch(r"\w+", name):
+        return read_folder(BUNDLED / name, ask)
+    if source is None:
+        raise WeightsError("no model is bundled with this version of elmokit; give a model folder, archive or hub id")
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return read_folder(path, ask)
+    if path.is_file():
+        return _read_file(path, ask)
+    if HUB_ID.fullmatch(name):
+        from elmokit.weights.hub import fetch
+
+        return read_folder(fetch(name, revision=revision, local_files_only=local_files_only), ask)
+    bundled = ", ".join(bundled_models()) or "there are none"
+    raise WeightsError(
+        f"no model {name!r}: not a bundled model ({bundled}), not a folder or file on this machine, "
+        "not a hub id of the form organisation/name"
+        + ("; download it first and give the file" if "://" in name else "")
+    )
+
+
+def save_pretrained(
+    pretrained: Pretrained,
+    folder: str | Path,
+    *,
+    format: Format = "elmokit",
+    dtype: Dtype | None = None,
+    softmax: bool = True,
+) -> Path:
+    """Writes a model into a folder, whole files only, the configuration last; returns the folder.
+
+    Without `dtype` every number keeps its type, and an official model comes back bit for bit. The output layer is
+    written where the model has one, unless `softmax` is False.
+    """
+    folder = Path(folder).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if format == "official":
+            from elmokit.weights.hdf5 import write_official
+
+            write_official(pretrained, folder, dtype=dtype, softmax=softmax)
+        elif format == "elmokit":
+            from elmokit.weights.native import write_native
+
+            write_native(pretrained, folder, dtype=dtype, softmax=softmax)
+        else:
+            raise WeightsError(f"format {format!r} is not known; expected 'elmokit' or 'official'")
+    except OSError as error:
+        raise WeightsError(f"{folder}: cannot be written ({error.strerror or error}); choose another place") from error
+    return folder
+
+
+def bundled_models() -> list[str]:
+    return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
+
+
+def _read_file(path: Path, ask: ReadOptions) -> Pretrained:
+    from elmokit.weights.archive import is_archive, read_archive
+
+    if path.is_file() and is_archive(path):
+        return read_archive(path, ask)
+    if path.name == "config.json" or path.suffix == ".safetensors":
+        return read_folder(path.parent, ask)
+    from elmokit.weights.hdf5 import read_official
+
+    return read_official(
+        path,
+        options=ask.options,
+        vocabulary=ask.vocabulary,
+        softmax=ask.softmax,
+        allow_nonfinite=ask.allow_nonfinite,
+    )
+
+
+def _path(value: str | Path | None) -> Path | None:
+    return None if value is None else Path(value).expanduser()

@@ -1,0 +1,72 @@
+"""Lists of words or characters, one a line: vocab.txt as older tools write it, and our own that takes any symbol."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from elmokit.errors import WeightsError
+
+LARGEST_LIST = 1 << 30  # bytes once unpacked: some hundred million words
+
+
+def read_words(path: Path) -> tuple[str, ...]:
+    """A plain vocabulary, gzipped or not: one word a line, as it stands."""
+    lines = _read_text(path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return tuple(line.removesuffix("\r") for line in lines)
+
+
+def write_words(words: Iterable[str]) -> str:
+    lines = []
+    for word in words:
+        if "\n" in word or "\r" in word or _lone(word):
+            raise WeightsError(f"the word {word!r} cannot stand in a plain vocabulary; save in elmokit's own format")
+        lines.append(f"{word}\n")
+    return "".join(lines)
+
+
+def read_symbols(path: Path) -> tuple[str, ...]:
+    """Our own list: a line in double quotes is a JSON string, any other stands for itself."""
+    symbols = list(read_words(path))
+    for k, line in enumerate(symbols):
+        if _quoted(line):
+            try:
+                symbols[k] = json.loads(line)
+            except json.JSONDecodeError:
+                raise WeightsError(f"{path}: line {k + 1}, {line!r}, is not a JSON string") from None
+    return tuple(symbols)
+
+
+def write_symbols(symbols: Iterable[str]) -> str:
+    """Quoted where a symbol would break the line, get lost at its edge, or read as quoted itself."""
+    lines = [
+        json.dumps(s) if _quoted(s) or s.strip() != s or len(s.splitlines()) != 1 or _lone(s) else s for s in symbols
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(line: str) -> bool:
+    return len(line) > 1 and line[0] == line[-1] == '"'
+
+
+def _lone(symbol: str) -> bool:
+    return any("\ud800" <= c <= "\udfff" for c in symbol)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as stream:
+            data = stream.read(LARGEST_LIST + 1)
+    except FileNotFoundError:
+        raise WeightsError(f"{path}: no such file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise WeightsError(f"{path}: cannot be read ({error}); is the file complete?") from None
+    if len(data) > LARGEST_LIST:
+        raise WeightsError(f"{path}: over {LARGEST_LIST:,} bytes of text, too large for a vocabulary")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise WeightsError(f"{path}: not UTF-8 at byte {error.start}; is it a text file?") from None
