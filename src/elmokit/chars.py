@@ -1,7 +1,8 @@
 """Words to rows of numbers: the character codec of the official models, ELMoForManyLangs' dictionaries, plain word ids.
 
 A codec turns a word *type* into one row of `width` integers. What the columns mean is between the codec and the token
-encoder: character ids for `ByteCodec`, `[word id, character ids...]` for `DictionaryCodec`, one word id for `WordCodec`.
+encoder: character ids for `ByteCodec`, `[word id, character ids...]` for `DictionaryCodec`, one word id for
+`WordCodec`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +39,8 @@ class ByteCodec:
     """UTF-8 bytes of a word between begin-word and end-word, cut to `max_characters - 2` bytes, padded to the limit.
 
     The cut may split a character, as in the published tools. Lone surrogates are dropped. With `boundary_tokens`, the
-    literal tokens `<S>` and `</S>` mean the sentence boundaries (always so in AllenNLP; in bilm-tf only if its vocabulary
-    lists them).
+    literal tokens `<S>` and `</S>` mean the sentence boundaries (always so in AllenNLP; in bilm-tf only if its
+    vocabulary lists them).
     """
 
     def __init__(self, max_characters: int = 50, *, boundary_tokens: bool = True) -> None:
@@ -95,7 +96,8 @@ class WordCodec:
 
 
 class DictionaryCodec:
-    """ELMoForManyLangs: a word id (`<oov>` outside the dictionary) and the ids of up to `max_characters - 2` code points.
+    """ELMoForManyLangs: a word id (`<oov>` outside the dictionary) and the ids of up to `max_characters - 2` code
+    points.
 
     Begin-word and end-word are swapped in its files, in training too: a row is `[<eow>, characters..., <bow>, <pad>...]`.
     An absent dictionary switches that part off.

@@ -1,7 +1,8 @@
-"""Rows of scores to probabilities in place, beside one separate score per row for the target: sampled softmax's inner loop.
+"""Rows of scores to probabilities in place, beside one separate score per row for the target: sampled softmax's inner
+loop.
 
-The plain version serves any device; on CUDA a Triton kernel does it in one read and one write of the scores, which are by
-far the largest thing in a training step.
+The plain version serves any device; on CUDA a Triton kernel does it in one read and one write of the scores, which
+are by far the largest thing in a training step.
 """
 
 import torch

@@ -28,5 +28,7 @@ def triton_softmax_rows_(scores: Tensor, shift: Tensor, ids: Tensor, targets: Te
     n, S = scores.shape
     log_sums = torch.empty(n, dtype=torch.float32, device=scores.device)
     warps = 8 if S <= 8192 else 16
-    _rows[(n,)](scores, scores.stride(0), shift, ids, targets, own, log_sums, S, triton.next_power_of_2(S), num_warps=warps)
+    _rows[(n,)](
+        scores, scores.stride(0), shift, ids, targets, own, log_sums, S, triton.next_power_of_2(S), num_warps=warps
+    )
     return log_sums

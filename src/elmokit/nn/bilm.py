@@ -32,11 +32,15 @@ class BiLMConfig:
 
     def __post_init__(self) -> None:
         if self.directions not in (("forward", "backward"), ("forward",), ("backward",)):
-            raise ConfigError(f"directions {self.directions} not known; expected forward, backward or both, in that order")
+            raise ConfigError(
+                f"directions {self.directions} not known; expected forward, backward or both, in that order"
+            )
         if self.n_layers < 1:
             raise ConfigError(f"n_layers is {self.n_layers}; at least one LSTM layer is needed")
         if self.tokens.projection_dim != self.lstm.projection_dim:
-            raise ConfigError(f"tokens of {self.tokens.projection_dim} do not fit an LSTM of {self.lstm.projection_dim}")
+            raise ConfigError(
+                f"tokens of {self.tokens.projection_dim} do not fit an LSTM of {self.lstm.projection_dim}"
+            )
 
     @property
     def width(self) -> int:
@@ -61,7 +65,9 @@ class BiLM(nn.Module):
         self.config = config
         self.dropout = dropout
         self.tokens = TokenEncoder(config.tokens)
-        self.lstm = nn.ModuleList(LstmLayer(config.lstm, directions=len(config.directions)) for _ in range(config.n_layers))
+        self.lstm = nn.ModuleList(
+            LstmLayer(config.lstm, directions=len(config.directions)) for _ in range(config.n_layers)
+        )
 
     def forward(
         self, types: Tensor, index: Tensor, lengths: NDArray[np.int64], *, state: State | None = None
@@ -101,10 +107,9 @@ class BiLM(nn.Module):
 
     def zero_state(self, rows: int, *, like: Tensor) -> State:
         lstm, R = self.config.lstm, len(self.config.directions)
-        h = like.new_zeros(R, rows, lstm.projection_dim)
         exact = torch.promote_types(like.dtype, torch.float32)  # a half-precision model keeps its cells in float32
-        c = like.new_zeros(R, rows, lstm.cell_dim, dtype=exact)
-        return tuple(LstmState(h, c) for _ in self.lstm)
+        shapes = (R, rows, lstm.projection_dim), (R, rows, lstm.cell_dim)
+        return tuple(LstmState(like.new_zeros(shapes[0]), like.new_zeros(shapes[1], dtype=exact)) for _ in self.lstm)
 
 
 @torch.no_grad()
@@ -126,7 +131,8 @@ def initialise(model: BiLM, *, seed: int) -> None:
         encoder.characters.weight[0] = 0
     convolutions: Sequence[nn.Module] = list(encoder.convolutions)
     for conv in convolutions:
-        assert isinstance(conv, nn.Conv1d) and conv.bias is not None
+        assert isinstance(conv, nn.Conv1d)
+        assert conv.bias is not None
         if encoder.config.activation == "relu":
             uniform(conv.weight, 0.05)
         else:

@@ -1,7 +1,8 @@
 """The token encoder: a word's characters to one context-free vector (Peters et al. 2018, section 3.1; Kim et al. 2015).
 
-One encoder serves all published models: official (characters), ELMoForManyLangs (characters joined with a word vector) and
-word-level (a word vector alone). Conventions are those of the official files; other files are turned into them on loading.
+One encoder serves all published models: official (characters), ELMoForManyLangs (characters joined with a word
+vector) and word-level (a word vector alone). Conventions are those of the official files; other files are turned into
+them on loading.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
-from elmokit.kernels import char_cnn
+from elmokit.kernels import Filter, char_cnn
 
 OFFICIAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
@@ -83,12 +84,12 @@ class TokenEncoder(nn.Module):
         if self.words is not None:
             parts.append(self.words(types[:, 0]))  # (U, word_dim)
         if self.characters is not None:
-            filters = [(conv.weight, conv.bias) for conv in self.convolutions]
+            filters = [Filter(conv.weight, conv.bias) for conv in self.convolutions]  # type: ignore[arg-type]
             x = char_cnn(
                 types[:, -self.config.max_characters :],
                 self.characters.weight,
                 filters,
-                activation=self.config.activation,
+                self.config.activation,
                 pad=self.config.pad_id,
             )  # (U, n_filters)
             for highway in self.highways:

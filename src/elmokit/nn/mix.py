@@ -21,7 +21,8 @@ class MixConfig:
     weights: tuple[float, ...] | None = None
     gamma: float = 1.0
     trainable: bool = True
-    # One mean and variance per layer over all real tokens of the batch; AllenNLP counts sentence boundaries in, bilm-tf not.
+    # One mean and variance per layer over all real tokens of the batch; AllenNLP counts sentence boundaries in,
+    # bilm-tf not.
     layer_norm: Literal["none", "allennlp", "bilm"] = "none"
     epsilon: float = LAYER_NORM_EPSILON
     dropout: float = 0.0

@@ -2,13 +2,16 @@
 
 Three ways, named by how words are drawn:
 
-- `distinct` (default): exactly S different words by systematic sampling. Word w enters with a known probability pi_w, frequent
-  words with nearly 1. A negative's score is lowered by log pi_w, and the target's own score is left alone, so the expected
-  partition sum is the full one (Horvitz and Thompson 1952), with less variance than drawing with replacement.
-- `repeated`: S draws with replacement. A negative's score is lowered by the log of its expected count S * q_w; the target's own
-  score is left alone once its accidental hits are dropped. The expected partition sum is the full one here too.
-- `published`: drawn as `distinct`, but target and negatives alike are lowered by log pi_w, as bilm-tf's loss does. This is the
-  probability of the target given the drawn set: not an estimate of the partition sum, but with the same optimum.
+- `distinct` (default): exactly S different words by systematic sampling. Word w enters with a known probability pi_w,
+  frequent words with nearly 1. A negative's score is lowered by log pi_w, and the target's own score is left alone,
+  so the expected partition sum is the full one (Horvitz and Thompson 1952), with less variance than drawing with
+  replacement.
+- `repeated`: S draws with replacement. A negative's score is lowered by the log of its expected count S * q_w; the
+  target's own score is left alone once its accidental hits are dropped. The expected partition sum is the full one
+  here too.
+- `published`: drawn as `distinct`, but target and negatives alike are lowered by log pi_w, as bilm-tf's loss does.
+  This is the probability of the target given the drawn set: not an estimate of the partition sum, but with the same
+  optimum.
 
 Correcting the target by an *expected count* (which for frequent words is far above 1) is the mistake to avoid.
 """
@@ -38,7 +41,9 @@ class LogUniformSampler:
         self, vocabulary: int, samples: int, *, sampling: Sampling = "distinct", device: torch.device | str = "cpu"
     ) -> None:
         if not 0 < samples < vocabulary:
-            raise ConfigError(f"{samples} negatives cannot be drawn from {vocabulary} words; use the full softmax instead")
+            raise ConfigError(
+                f"{samples} negatives cannot be drawn from {vocabulary} words; use the full softmax instead"
+            )
         if sampling not in ("distinct", "repeated", "published"):
             raise ConfigError(f"sampling {sampling!r} is not known; expected distinct, repeated or published")
         self.samples, self.sampling, self.vocabulary = samples, sampling, vocabulary
@@ -50,8 +55,8 @@ class LogUniformSampler:
             return
         pi = _inclusion(q, samples)  # (V,) sums to S
         self.shift = -pi.log().float().to(device)
-        # Systematic sampling takes every word over whose span of the cumulative sum a comb with unit teeth passes. Neighbours on
-        # the comb exclude each other, so the words are laid out in a fixed random order, not by rank.
+        # Systematic sampling takes every word over whose span of the cumulative sum a comb with unit teeth passes.
+        # Neighbours on the comb exclude each other, so the words are laid out in a fixed random order, not by rank.
         order = torch.randperm(vocabulary, generator=torch.Generator().manual_seed(0))
         self.order = order.to(device)
         self.cumulative = pi[order].cumsum(0).to(device)  # float64: a rounding error here would drop or repeat words
@@ -82,4 +87,6 @@ def _inclusion(q: Tensor, samples: int) -> Tensor:
         else:
             high = middle
     pi = -torch.expm1(high * torch.log1p(-q))
-    return pi * (samples / pi.sum())  # exact to rounding; still at most 1, since pi is below 1 and the factor rounds to 1
+    return pi * (
+        samples / pi.sum()
+    )  # exact to rounding; still at most 1, since pi is below 1 and the factor rounds to 1

@@ -40,7 +40,7 @@ class Softmax(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary))  # (V,)
 
     def loss(self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None) -> Tensor:
-        """Mean negative log probability of the targets (N,) after hidden (N, P), in nats; over `negatives` where given."""
+        """Mean negative log probability, in nats, of targets (N,) after hidden (N, P); over `negatives` where given."""
         if negatives is None:
             total, *_ = _Full.apply(hidden, self.weight, self.bias, targets)
         else:
@@ -79,7 +79,8 @@ class AdaptiveSoftmax(nn.Module):
 
     @torch.no_grad()
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return -self.inner(hidden.float(), targets).output
+        result: Tensor = -self.inner(hidden.float(), targets).output
+        return result
 
 
 def build_softmax(config: SoftmaxConfig, vocabulary: int, width: int) -> Softmax | AdaptiveSoftmax:
@@ -90,7 +91,7 @@ def build_softmax(config: SoftmaxConfig, vocabulary: int, width: int) -> Softmax
 
 def _chunks(hidden: Tensor, targets: Tensor, columns: int) -> list[tuple[Tensor, Tensor]]:
     rows = max(1, SCORES_AT_ONCE // columns)
-    return list(zip(hidden.split(rows), targets.split(rows), strict=True))
+    return list(zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True))
 
 
 class _Full(torch.autograd.Function):

@@ -1,0 +1,66 @@
+"""Checkpoints: complete, written whole or not at all, rotated, and read through torch's weights-only reader.
+
+One file holds weights, optimizer, carried LSTM state and data position. There is no random state to keep: every step
+draws from generators seeded by (seed, step), so a step's randomness is known without history.
+"""
+
+import errno
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit.errors import ElmokitError
+from elmokit.formats import atomic_write
+
+NAME = re.compile(r"step-(\d+)\.pt")
+
+
+def save_checkpoint(folder: Path, step: int, content: dict[str, Any], *, keep: int) -> Path:
+    """Writes the checkpoint of a step and removes all but the newest `keep`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step:09d}.pt"
+    try:
+        with atomic_write(path) as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as error:  # torch's zip writer turns a failed write into a RuntimeError
+        raise _write_error(error, path, checkpoints(folder)) from error
+    for old in checkpoints(folder)[: -max(1, keep)]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """All complete checkpoints, oldest first."""
+    return sorted(path for path in folder.glob("step-*.pt") if NAME.fullmatch(path.name))
+
+
+def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None:
+    """The newest readable checkpoint; one that cannot be read is passed over with a warning."""
+    for path in reversed(checkpoints(folder)):
+        try:
+            content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        except Exception as error:  # whatever a damaged archive leads to: the next older one may be whole
+            warnings.warn(f"{path}: cannot be read ({error}); trying an older checkpoint", stacklevel=2)
+            continue
+        return content
+    if checkpoints(folder):
+        raise ElmokitError(f"{folder}: none of the checkpoints can be read; start again with another output folder")
+    return None
+
+
+def _write_error(error: Exception, path: Path, left: list[Path]) -> ElmokitError:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__
+    full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    why = "the disk is full" if full else str(cause or error)
+    free = os.statvfs(path.parent)
+    room = f"{free.f_bavail * free.f_frsize / 2**20:.0f} MiB free"
+    last = f"the last good checkpoint is {left[-1].name}" if left else "there is no earlier checkpoint"
+    return ElmokitError(
+        f"{path}: cannot be written: {why} ({room}); {last}. Make room and start the same command again"
+    )

@@ -1,0 +1,198 @@
+"""Everything that defines a pre-training run. Field = attribute = TOML key = command-line flag.
+
+Precedence: preset, then the TOML file, then flags. Help texts live with the fields.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from elmokit.errors import ConfigError
+from elmokit.nn.bilm import BiLMConfig, Direction
+from elmokit.nn.char_cnn import OFFICIAL_FILTERS, TokenEncoderConfig
+from elmokit.nn.lstm import LstmConfig
+from elmokit.nn.sampling import Sampling
+from elmokit.nn.softmax import SoftmaxConfig
+
+Filters = tuple[tuple[int, int], ...]
+
+
+def _f(default: Any, help: str, *, run: bool = False) -> Any:
+    """A field with its help text; `run` fields say how a run is operated, not what it computes, and may change."""
+    return field(default=default, metadata={"help": help, "run": run})
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainConfig:
+    # The model
+    cell_dim: int = _f(2048, "LSTM cell size")
+    projection_dim: int = _f(256, "width of a direction's output; vectors are twice as wide with both directions")
+    n_layers: int = _f(2, "LSTM layers")
+    skip_connections: bool = _f(True, "add a layer's input to its output from the second layer on")
+    cell_clip: float = _f(3.0, "clip the cell to +- this; 0: no clip")
+    proj_clip: float = _f(3.0, "clip the projected output to +- this; 0: no clip")
+    directions: Literal["both", "forward", "backward"] = _f("both", "which language models to train")
+    input: Literal["characters", "words"] = _f(
+        "characters", "what the model reads: a word's characters, or its vocabulary id"
+    )
+    char_dim: int = _f(16, "character embedding size")
+    filters: Filters = _f(OFFICIAL_FILTERS, "convolutions as width:number,width:number,...")
+    n_highway: int = _f(1, "highway layers")
+    activation: Literal["relu", "tanh"] = _f("relu", "activation after the convolutions")
+    max_characters: int = _f(50, "characters of a word that are read, its two boundary marks included")
+    # The text
+    vocab_size: int = _f(131072, "most frequent words that can be predicted; the others are <UNK> as targets only")
+    min_count: int = _f(1, "least count of a word in the vocabulary")
+    lines: Literal["sentences", "paragraphs"] = _f(
+        "paragraphs", "what one line of the corpus holds; paragraphs are split"
+    )
+    tokenizer: str = _f("english", "english, unicode, or whitespace for tokenised text")
+    text_field: str = _f("text", "JSONL field or Parquet column that holds the text")
+    heldout: float = _f(0.01, "share of the corpus set aside for validation")
+    order: Literal["shuffled", "corpus"] = _f("shuffled", "sentences shuffled anew every epoch, or in corpus order")
+    state: Literal["reset", "carry", "random"] = _f(
+        "reset", "LSTM state at a sentence's start: from zero, carried, or random"
+    )
+    reset_probability: float = _f(0.5, "state = random: how often a sentence starts from zero")
+    # The objective
+    softmax: Literal["sampled", "full", "adaptive"] = _f("sampled", "how targets are scored in training")
+    samples: int = _f(8192, "sampled softmax: negatives per step")
+    sampling: Sampling = _f("distinct", "sampled softmax: distinct, repeated or published; see elmokit.nn.sampling")
+    dropout: float = _f(0.1, "on each layer's input and on the top output")
+    # The optimisation
+    epochs: float = _f(10.0, "passes over the text")
+    steps: int = _f(0, "steps in all; 0: from epochs")
+    minutes: float = _f(0.0, "wall-time budget instead of epochs; the schedule follows the clock (not bit-repeatable)")
+    rows: int = _f(1024, "parallel streams in a batch, over all processes")
+    window: int = _f(20, "steps of truncated backpropagation")
+    accumulate: int = _f(1, "split a batch in this many parts, for less memory")
+    optimizer: Literal["adamw", "adagrad"] = _f("adamw", "AdamW with warm-up and cosine; Adagrad as published")
+    learning_rate: float = _f(2e-3, "peak learning rate (published, for Adagrad: 0.2)")
+    warmup: float = _f(0.02, "share of the steps with rising learning rate")
+    final_rate: float = _f(0.02, "learning rate at the end, as a share of the peak")
+    weight_decay: float = _f(0.01, "AdamW: on matrices")
+    clip_norm: float = _f(1.0, "global gradient norm is clipped here (published, for Adagrad: 10)")
+    seed: int = _f(1, "for initial weights, shuffling, dropout and negatives")
+    precision: Literal["auto", "float32", "bfloat16"] = _f("auto", "bfloat16 on a GPU, float32 on a CPU")
+    # The run
+    valid_every: int = _f(1000, "steps between validations", run=True)
+    valid_tokens: int = _f(200_000, "held-out words read at a validation", run=True)
+    patience: int = _f(0, "stop after this many validations without a better one; 0: never", run=True)
+    checkpoint_every: int = _f(1000, "steps between checkpoints", run=True)
+    checkpoint_minutes: float = _f(5.0, "and at least every so many minutes", run=True)
+    keep_checkpoints: int = _f(2, "checkpoints kept", run=True)
+    log_every: int = _f(50, "steps between log lines", run=True)
+    workers: int = _f(0, "processes that read the corpus; 0: one per core", run=True)
+
+    def __post_init__(self) -> None:
+        for name in ("cell_dim", "projection_dim", "n_layers", "vocab_size", "rows", "window", "accumulate", "samples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.rows % self.accumulate:
+            raise ConfigError(f"rows ({self.rows}) cannot be split in {self.accumulate} equal parts (accumulate)")
+        if not 0 <= self.heldout < 0.5:
+            raise ConfigError(f"heldout is {self.heldout}; expected a share from 0 to 0.5")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout}; expected 0 to below 1")
+        choices = {
+            "order": ("shuffled", "corpus"),
+            "state": ("reset", "carry", "random"),
+            "optimizer": ("adamw", "adagrad"),
+        }
+        choices |= {"directions": ("both", "forward", "backward"), "input": ("characters", "words")}
+        choices |= {"precision": ("auto", "float32", "bfloat16"), "lines": ("sentences", "paragraphs")}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(known)}")
+
+    def model(self, *, n_words: int = 0) -> BiLMConfig:
+        """The network's shape; a word-level one needs the vocabulary's size."""
+        both: tuple[Direction, ...] = ("forward", "backward")
+        words = self.input == "words"
+        tokens = TokenEncoderConfig(
+            char_dim=0 if words else self.char_dim,
+            max_characters=self.max_characters,
+            filters=() if words else self.filters,
+            activation=self.activation,
+            n_highway=0 if words else self.n_highway,
+            word_dim=self.projection_dim if words else 0,
+            n_words=n_words if words else 0,
+            projection_dim=self.projection_dim,
+            project=not words,
+        )
+        lstm = LstmConfig(
+            cell_dim=self.cell_dim,
+            projection_dim=self.projection_dim,
+            project=self.projection_dim < self.cell_dim,
+            cell_clip=self.cell_clip or None,
+            proj_clip=self.proj_clip or None,
+        )
+        used: tuple[Direction, ...] = both if self.directions == "both" else (self.directions,)
+        return BiLMConfig(tokens, lstm, self.n_layers, self.skip_connections, used)
+
+    def output(self) -> SoftmaxConfig:
+        return SoftmaxConfig(self.softmax, self.samples, self.sampling)
+
+    def differences(self, other: "PretrainConfig") -> list[str]:
+        """What another run would compute differently, as readable `field: mine, theirs`."""
+        pairs = [(f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if not f.metadata["run"]]
+        return [f"{name}: {mine} there, {theirs} here" for name, mine, theirs in pairs if mine != theirs]
+
+
+_TINY: Filters = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 64))
+_OFFICIAL = {"valid_every": 2000}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "tiny": {"cell_dim": 256, "projection_dim": 64, "filters": _TINY, "vocab_size": 20_000, "samples": 2048, "rows": 64,
+             "valid_every": 200, "valid_tokens": 20_000, "checkpoint_every": 200, "log_every": 10},
+    "small": {"cell_dim": 1024, "projection_dim": 128, **_OFFICIAL},
+    "medium": {"cell_dim": 2048, "projection_dim": 256, **_OFFICIAL},
+    "original": {"cell_dim": 4096, "projection_dim": 512, "n_highway": 2, **_OFFICIAL},
+}  # fmt: skip
+
+
+def load_config(preset: str, *, file: Path | None = None, flags: Mapping[str, Any] | None = None) -> PretrainConfig:
+    """A preset, changed by a TOML file, changed by flags (those that are not None)."""
+    if preset not in PRESETS:
+        raise ConfigError(f"preset {preset!r} is not known; expected one of {', '.join(PRESETS)}")
+    values: dict[str, Any] = dict(PRESETS[preset])
+    if file is not None:
+        try:
+            values |= tomllib.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file}: not a TOML file ({error})") from None
+    values |= {name: value for name, value in (flags or {}).items() if value is not None}
+    return from_dict(values, source=str(file or "the configuration"))
+
+
+def from_dict(values: Mapping[str, Any], *, source: str) -> PretrainConfig:
+    """A configuration from plain values, as JSON or TOML hold them; unknown names and wrong types are errors."""
+    known = {f.name: f for f in fields(PretrainConfig)}
+    if unknown := sorted(set(values) - set(known)):
+        raise ConfigError(f"{source}: unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
+    default = PretrainConfig()
+    return replace(
+        default, **{name: _fit(name, value, getattr(default, name), source) for name, value in values.items()}
+    )
+
+
+def to_dict(config: PretrainConfig) -> dict[str, Any]:
+    return asdict(config)
+
+
+def _fit(name: str, value: Any, like: Any, source: str) -> Any:
+    """The value in its field's own type: TOML's 10 for a float, JSON's lists for filters, `1:32,2:32` from a flag."""
+    if name == "filters":
+        pairs = [part.split(":") for part in value.split(",")] if isinstance(value, str) else value
+        try:
+            return tuple((int(width), int(n)) for width, n in pairs)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{source}: filters is {value!r}; expected width:number,width:number,...") from None
+    if isinstance(like, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(like):
+        raise ConfigError(f"{source}: {name} is {value!r}; expected a {type(like).__name__}")
+    return value

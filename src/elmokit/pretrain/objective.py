@@ -1,0 +1,96 @@
+"""The training loss of a window: forward and backward language models jointly (Peters et al. 2018, section 3.1).
+
+The mean of both directions' losses; token encoder and softmax shared, LSTMs separate. Parameters stay float32; a
+half-precision run casts them anew in every step, so that each step's small updates are not lost.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.nn.bilm import BiLM, BiLMConfig, State, initialise
+from elmokit.nn.sampling import LogUniformSampler
+from elmokit.nn.softmax import AdaptiveSoftmax, Softmax, SoftmaxConfig, build_softmax
+
+
+class Inputs(NamedTuple):
+    """A window on the device."""
+
+    types: Tensor  # (U, W) rows of the word types
+    which: Tensor  # (R, N) into types
+    targets: Tensor  # (R, N)
+    keep: Tensor  # (N,)
+    noise: Tensor  # uniform numbers for the negatives
+
+
+class _Windows(nn.Module):
+    """The biLM over packed windows; a module of its own so that it can be called with cast parameters."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        self.bilm = bilm
+
+    def forward(self, types: Tensor, which: Tensor, keep: Tensor, state: State, rows: int) -> tuple[Tensor, State]:
+        x = self.bilm.tokens(types)[which]  # (R, N, P)
+        steps = (rows,) * (which.shape[1] // rows)
+        layers, ended = self.bilm.run(x, steps, state, keep=keep.to(x.dtype).expand(len(x), -1))
+        return layers[-1], ended
+
+
+class Objective(nn.Module):
+    """biLM and softmax with the loss that trains them."""
+
+    def __init__(
+        self,
+        config: BiLMConfig,
+        output: SoftmaxConfig,
+        vocabulary: int,
+        *,
+        dropout: float = 0.0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        self.dtype, self.vocabulary = dtype, vocabulary
+        self.windows = _Windows(BiLM(config, dropout=dropout))
+        self.softmax: Softmax | AdaptiveSoftmax = build_softmax(output, vocabulary, config.lstm.projection_dim)
+        self.sampler: LogUniformSampler | None = None
+        if output.kind == "sampled" and output.samples < vocabulary:  # with fewer words than negatives, all are scored
+            self.sampler = LogUniformSampler(vocabulary, output.samples, sampling=output.sampling, device=device)
+        self.to(device)
+
+    @property
+    def bilm(self) -> BiLM:
+        return self.windows.bilm
+
+    def initialise(self, seed: int) -> None:
+        initialise(self.bilm, seed=seed)
+        initialise_softmax(self.softmax, seed=seed + 1)
+
+    def noise_shape(self) -> tuple[int, ...]:
+        return self.sampler.noise() if self.sampler is not None else (1,)
+
+    def zero_state(self, rows: int) -> State:
+        like = torch.empty(0, dtype=self.dtype, device=next(self.parameters()).device)
+        return self.bilm.zero_state(rows, like=like)
+
+    def forward(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
+        """The mean loss in nats over both directions, and the state to carry on with (no gradient flows through it)."""
+        cast = {name: p.to(self.dtype) for name, p in self.windows.named_parameters()}
+        arguments = (inputs.types, inputs.which, inputs.keep, state, state[0].h.shape[1])
+        top, ended = torch.func.functional_call(self.windows, cast, arguments)
+        negatives = None if self.sampler is None else self.sampler.draw(inputs.noise)
+        loss = self.softmax.loss(top.flatten(0, 1), inputs.targets.flatten(), negatives)
+        return loss, tuple(type(s)(s.h.detach(), s.c.detach()) for s in ended)
+
+
+@torch.no_grad()
+def initialise_softmax(softmax: Softmax | AdaptiveSoftmax, *, seed: int) -> None:
+    """N(0, 1/sqrt(width)) for matrices, 0 for biases."""
+    source = torch.Generator().manual_seed(seed)
+    for parameter in softmax.parameters():
+        if parameter.ndim < 2:
+            parameter.zero_()
+        else:
+            parameter.copy_(torch.randn(parameter.shape, generator=source) * parameter.shape[1] ** -0.5)

@@ -1,0 +1,150 @@
+"""One optimizer step, plainly or as a captured CUDA graph.
+
+On one GPU the whole step, some hundreds of small kernels, is captured once and replayed. A graph's shapes are fixed, so
+the number of word types is padded up to a capacity, and a window with more types leads to a new capture.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from elmokit.nn.bilm import State
+from elmokit.pretrain.config import PretrainConfig
+from elmokit.pretrain.objective import Inputs, Objective
+from elmokit.pretrain.optimisation import build_optimizer, clip_gradients, set_rate
+from elmokit.pretrain.windows import Window
+
+Rows = Callable[[NDArray[np.int64]], Tensor]  # word-type ids to their rows on the device
+CAPACITY_STEP = 1024  # word types are padded to a multiple of this in a captured step
+
+
+class Step:
+    """Runs windows through objective, backward pass, clipping and optimizer. `parts` are the windows of one batch."""
+
+    def __init__(
+        self, objective: Objective, config: PretrainConfig, rows: Rows, *, batch_rows: int, device: torch.device
+    ):
+        self.objective, self.config, self.rows, self.device = objective, config, rows, device
+        self.optimizer = build_optimizer(config, objective, cuda=device.type == "cuda")
+        self.distributed = torch.distributed.is_initialized()
+        self.module: nn.Module = DistributedDataParallel(objective) if self.distributed else objective
+        # Published gradients are of the sum over a window's steps; Adagrad's rate and clip belong to that scale.
+        self.scale = float(config.window) if config.optimizer == "adagrad" else 1.0
+        self.states: list[State] = [
+            objective.zero_state(batch_rows // config.accumulate) for _ in range(config.accumulate)
+        ]
+
+    def __call__(self, parts: Sequence[Window], noise: Tensor, rate: float) -> Tensor:
+        """One step; returns its mean loss and the gradient's norm, still on the device. (2,)"""
+        set_rate(self.optimizer, rate)
+        losses = []
+        self.optimizer.zero_grad(set_to_none=True)
+        for k, window in enumerate(parts):
+            last = k + 1 == len(parts)
+            if isinstance(self.module, DistributedDataParallel):
+                self.module.require_backward_grad_sync = last
+            losses.append(self._backward(self._inputs(window, noise), k) / len(parts))
+        return torch.stack([torch.stack(losses).sum(), self._update()])
+
+    def _inputs(self, window: Window, noise: Tensor) -> Inputs:
+        def moved(array: NDArray[np.generic]) -> Tensor:
+            return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+        types = self.rows(window.types)
+        return Inputs(types, moved(window.which), moved(window.targets), moved(window.keep), noise.to(self.device))
+
+    def _backward(self, inputs: Inputs, part: int) -> Tensor:
+        loss, self.states[part] = self.module(inputs, self.states[part])
+        (loss * (self.scale / self.config.accumulate)).backward()
+        result: Tensor = loss.detach()
+        return result
+
+    def _update(self) -> Tensor:
+        norm = clip_gradients((p for p in self.objective.parameters() if p.requires_grad), self.config.clip_norm)
+        self.optimizer.step()
+        return norm
+
+
+class GraphedStep(Step):
+    """The same step captured as a CUDA graph; one GPU, one part per batch."""
+
+    def __init__(
+        self, objective: Objective, config: PretrainConfig, rows: Rows, *, batch_rows: int, device: torch.device
+    ):
+        super().__init__(objective, config, rows, batch_rows=batch_rows, device=device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.capacity = 0
+        self.static: Inputs
+        self.result: Tensor
+
+    def __call__(self, parts: Sequence[Window], noise: Tensor, rate: float) -> Tensor:
+        (window,) = parts
+        if self.graph is None or len(window.types) > self.capacity:
+            self._capture(window, noise)
+        set_rate(self.optimizer, rate)
+        self._fill(window, noise)
+        assert self.graph is not None
+        self.graph.replay()
+        return self.result.clone()
+
+    def _fill(self, window: Window, noise: Tensor) -> None:
+        fresh = self._inputs(window, noise)
+        for old, new in zip(self.static, fresh, strict=True):
+            old[: len(new)].copy_(new, non_blocking=True)  # rows past the window's types stay: nothing points at them
+
+    def _capture(self, window: Window, noise: Tensor) -> None:
+        """Room for this window's word types and somewhat more; two plain steps first, undone, to warm everything up."""
+        self.capacity = -(-int(len(window.types) * 1.15) // CAPACITY_STEP) * CAPACITY_STEP
+        fresh = self._inputs(window, noise)
+        types = fresh.types[:1].expand(self.capacity, -1).clone()
+        self.static = fresh._replace(types=types)
+        self._fill(window, noise)
+        before = self._snapshot()
+        self.graph = None
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self._whole()
+        torch.cuda.current_stream().wait_stream(side)
+        self._restore(before)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.result = self._whole()
+        self._restore(before)
+        self.graph = graph
+
+    def _whole(self) -> Tensor:
+        """Everything a replay does; the carried state goes back into the tensors it came from."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, ended = self.objective(self.static, self.states[0])
+        (loss * self.scale).backward()
+        norm = self._update()
+        for old, new in zip(self.states[0], ended, strict=True):
+            old.h.copy_(new.h)
+            old.c.copy_(new.c)
+        return torch.stack([loss.detach(), norm])
+
+    def _tensors(self) -> list[Tensor]:
+        """What a step changes: weights, carried state, the optimizer's memory where it exists."""
+        memory = [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+        return [*self.objective.parameters(), *(t for s in self.states[0] for t in s), *memory]
+
+    def _snapshot(self) -> list[Tensor]:
+        if not self.optimizer.state:  # make the optimizer's memory exist, so that it can be captured and put back
+            for p in self.objective.parameters():
+                p.grad = torch.zeros_like(p) if p.requires_grad else None
+            set_rate(self.optimizer, 0.0)
+            self.optimizer.step()
+            for state in self.optimizer.state.values():
+                state["step"].zero_()
+        return [t.detach().clone() for t in self._tensors()]
+
+    @torch.no_grad()
+    def _restore(self, before: list[Tensor]) -> None:
+        for tensor, value in zip(self._tensors(), before, strict=True):
+            tensor.copy_(value)

@@ -1,0 +1,95 @@
+"""Held-out perplexity, as vectors are computed later: each sentence from zero state, over the full vocabulary."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.nn.score import score
+from elmokit.pretrain.objective import Objective
+from elmokit.pretrain.processes import World
+from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID, Sentences
+
+Ints = NDArray[np.int64]
+BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """Forward, backward, and their geometric mean (the exponential of the mean of both losses)."""
+
+    forward: float | None
+    backward: float | None
+    mean: float
+    predictions: int
+
+
+class HeldOutBatch(NamedTuple):
+    types: Ints  # (U,) word-type ids
+    which: Ints  # (B, T) into types, boundaries included
+    lengths: Ints  # (B,)
+    targets: Ints  # (B, T)
+
+
+class Validation:
+    """A fixed sample of held-out sentences, spread evenly over them, in batches of similar length."""
+
+    def __init__(self, sentences: Sentences, *, vocabulary: int, tokens: int, rows: Callable[[Ints], Tensor]) -> None:
+        self.rows = rows
+        share = min(1.0, tokens / max(1, sentences.n_tokens))
+        chosen = (
+            np.unique((np.arange(int(len(sentences) * share)) / share).astype(np.int64))
+            if len(sentences)
+            else np.zeros(0)
+        )
+        words, lengths = sentences.gather(chosen.astype(np.int64))
+        starts = np.cumsum(lengths) - lengths
+        order = np.argsort(-lengths, kind="stable")
+        self.batches: list[HeldOutBatch] = []
+        at = 0
+        while at < len(order):
+            n = max(1, BATCH_TOKENS // int(lengths[order[at]] + 2))
+            self.batches.append(
+                _batch([words[starts[k] : starts[k] + lengths[k]] for k in order[at : at + n]], vocabulary)
+            )
+            at += n
+
+    def __call__(self, objective: Objective, world: World) -> Perplexity:
+        model = copy.deepcopy(objective.bilm).to(objective.dtype).eval()
+        softmax = objective.softmax
+        sums: dict[str, float] = dict.fromkeys(model.config.directions, 0.0)
+        count = 0
+        for batch in self.batches[world.rank :: world.size]:
+            index, targets = (torch.from_numpy(a).to(world.device) for a in (batch.which, batch.targets))
+            scores = score(model, softmax, self.rows(batch.types), index, batch.lengths, targets)
+            for direction in sums:
+                values = scores.forward if direction == "forward" else scores.backward
+                assert values is not None
+                sums[direction] += float(values.double().sum())
+            count += int((batch.lengths - 1).sum())
+        *totals, n = world.total([*sums.values(), float(count)])
+        losses = {direction: total / max(n, 1) for direction, total in zip(sums, totals, strict=True)}
+        by_direction = {direction: _exp(loss) for direction, loss in losses.items()}
+        mean = _exp(sum(losses.values()) / len(losses))
+        return Perplexity(by_direction.get("forward"), by_direction.get("backward"), mean, int(n))
+
+
+def _exp(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
+
+
+def _batch(sentences: list[NDArray[np.uint32]], vocabulary: int) -> HeldOutBatch:
+    lengths = np.array([len(s) + 2 for s in sentences], dtype=np.int64)
+    ids = np.zeros((len(sentences), int(lengths.max())), dtype=np.int64)  # (B, T), padded with <S>
+    ids[:, 0] = BOS_ID
+    for row, sentence in zip(ids, sentences, strict=True):
+        row[1 : len(sentence) + 1] = sentence
+        row[len(sentence) + 1] = EOS_ID
+    types, index = np.unique(ids, return_inverse=True)
+    return HeldOutBatch(types, index.reshape(ids.shape), lengths, np.where(ids < vocabulary, ids, UNK_ID))

@@ -1,0 +1,145 @@
+"""Sentences to training windows: B parallel streams, T steps at a time, both directions over the same sentences.
+
+A sentence of n words takes n + 1 steps of a stream. Forward it reads `<S> w_1 .. w_n` and predicts `w_1 .. w_n </S>`;
+backward it reads `</S> w_n .. w_1` and predicts `w_n .. w_1 <S>`. Since both directions walk through the same
+sentences at the same time, a window's word types are encoded once for both.
+
+A run's windows are a pure function of (seed, epoch, segment, window), so a position in the data is three numbers.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.pretrain.shuffle import shuffled
+
+Ints = NDArray[np.int64]
+BOS_ID, EOS_ID, UNK_ID = 0, 1, 2
+SEGMENT = 2**23  # stream positions laid out at once: bounds host memory, whatever the corpus
+
+
+class Sentences(Protocol):
+    """What windows are cut from: any number of sentences of word-type ids."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_tokens(self) -> int: ...
+
+    def gather(self, which: Ints) -> tuple[NDArray[np.uint32], Ints]:
+        """The chosen sentences one after the other, and their lengths."""
+        ...
+
+
+class Position(NamedTuple):
+    """Where the next window is read: all that a checkpoint needs to know about the data."""
+
+    epoch: int = 0
+    segment: int = 0
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    rows: int  # B, over all processes
+    steps: int  # T
+    vocabulary: int  # word types from this id on are <UNK> as targets
+    directions: tuple[str, ...] = ("forward", "backward")
+    order: Literal["shuffled", "corpus"] = "shuffled"
+    state: Literal["reset", "carry", "random"] = "reset"
+    reset_probability: float = 0.5
+    seed: int = 1
+
+
+class Window(NamedTuple):
+    """One step's input for some of the rows, packed time-major: position t * B + b."""
+
+    types: Ints  # (U,) word-type ids, ascending
+    which: Ints  # (R, T * B) into types
+    targets: Ints  # (R, T * B) vocabulary ids
+    keep: NDArray[np.float32]  # (T * B,) 0 where a row starts from zero state; the same for both directions
+    after: Position  # where the next window is
+
+
+class Streams(NamedTuple):
+    """A segment laid out as rows: inputs and targets by direction, and where the state starts anew."""
+
+    inputs: NDArray[np.uint32]  # (R, B, S)
+    targets: NDArray[np.uint32]  # (R, B, S)
+    keep: NDArray[np.bool_]  # (B, S)
+
+
+def windows(
+    sentences: Sentences, plan: WindowPlan, *, start: Position, parts: Sequence[slice]
+) -> Iterator[list[Window]]:
+    """Endless windows from a position on, each as the given parts of its rows."""
+    segments = segment_bounds(sentences, plan)
+    epoch, segment, window = start
+    while True:
+        streams = lay_out(sentences, plan, epoch, segments[segment])
+        n = streams.keep.shape[1] // plan.steps
+        while window < n:
+            after = Position(epoch, segment, window + 1)
+            if window + 1 == n:
+                last = segment + 1 == len(segments)
+                after = Position(epoch + 1, 0, 0) if last else Position(epoch, segment + 1, 0)
+            yield [_cut(streams, plan, window, rows, after) for rows in parts]
+            window += 1
+        epoch, segment, window = after
+
+
+def segment_bounds(sentences: Sentences, plan: WindowPlan) -> list[tuple[int, int]]:
+    """The sentences of an epoch in equal parts of about SEGMENT positions, each with some windows on every row."""
+    positions = sentences.n_tokens + len(sentences)
+    parts = max(1, min(round(positions / SEGMENT), positions // (4 * plan.rows * plan.steps)))
+    edges = np.linspace(0, len(sentences), parts + 1).astype(np.int64).tolist()
+    return list(itertools.pairwise(edges))
+
+
+def lay_out(sentences: Sentences, plan: WindowPlan, epoch: int, bounds: tuple[int, int]) -> Streams:
+    """One segment of an epoch as B streams of equal length; what does not fill them is left for other epochs."""
+    which = np.arange(*bounds)
+    if plan.order == "shuffled":
+        which = shuffled(which, len(sentences), seed=(plan.seed, epoch))
+    words, lengths = sentences.gather(which)
+    spans = lengths + 1
+    start = np.repeat(np.cumsum(lengths) - lengths, spans)  # (S * B,) of the sentence in `words`
+    within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
+    n = np.repeat(lengths, spans)
+    first, last = within == 0, within == n
+    padded = np.concatenate([words, np.zeros(1, words.dtype)])  # so that the unused index at an edge stays inside
+    inputs, targets = [], []
+    for direction in plan.directions:
+        if direction == "forward":
+            inputs.append(np.where(first, BOS_ID, padded[start + within - 1]))
+            targets.append(np.where(last, EOS_ID, padded[start + within]))
+        else:
+            inputs.append(np.where(first, EOS_ID, padded[start + n - within]))
+            targets.append(np.where(last, BOS_ID, padded[start + n - 1 - within]))
+    keep = ~first
+    if plan.state != "reset":
+        chance = plan.reset_probability if plan.state == "random" else 0.0
+        dice = np.random.default_rng([plan.seed, epoch, bounds[0]]).random(int(first.sum()))
+        keep[first] = dice >= chance
+    S = len(within) // plan.rows
+    shape = (plan.rows, S)
+    keep = keep[: S * plan.rows].reshape(shape)
+    keep[:, :1] = False  # a segment's streams start anew
+    cut = [np.stack([x[: S * plan.rows].reshape(shape) for x in xs]).astype(np.uint32) for xs in (inputs, targets)]
+    return Streams(cut[0], cut[1], keep)
+
+
+def _cut(streams: Streams, plan: WindowPlan, window: int, rows: slice, after: Position) -> Window:
+    """A window of the streams with its word types told apart."""
+    at = slice(window * plan.steps, (window + 1) * plan.steps)
+    R = len(plan.directions)
+    inputs = streams.inputs[:, rows, at].transpose(0, 2, 1).reshape(R, -1)  # (R, T * B)
+    targets = streams.targets[:, rows, at].transpose(0, 2, 1).reshape(R, -1).astype(np.int64)
+    types, index = np.unique(inputs, return_inverse=True)
+    known = np.where(targets < plan.vocabulary, targets, UNK_ID)
+    keep = streams.keep[rows, at].T.reshape(-1).astype(np.float32)
+    return Window(types.astype(np.int64), index.reshape(R, -1).astype(np.int64), known, keep, after)
