@@ -149,7 +149,7 @@ class Trainer:
         return min(1.0, shared / (60 * self.config.minutes))
 
     def _noise(self, step: int) -> Tensor:
-        """The step's uniform numbers for the negatives, the same in every process; dropout's seed differs by process."""
+        """The step's uniform numbers for the negatives, the same in every process; dropout differs by process."""
         seed = int(np.random.SeedSequence([self.config.seed, step]).generate_state(1, np.uint64)[0] >> 1)
         if self.config.dropout:
             torch.manual_seed(seed + self.world.rank)
@@ -167,9 +167,9 @@ class Trainer:
         if math.isfinite(loss) and math.isfinite(norm):
             return
         raise ElmokitError(
-            f"the loss is {loss} and the gradient norm {norm} near step {self.progress.step}: training has diverged.
-            The last " f"checkpoint in {self.folder / 'checkpoints'} is intact; try a lower learning_rate or a longer
-            warmup in a new folder"
+            f"the loss is {loss} and the gradient norm {norm} near step {self.progress.step}: training has diverged. "
+            f"The last checkpoint in {self.folder / 'checkpoints'} is intact; try a lower learning_rate or a longer "
+            "warmup, in a new folder"
         )
 
     def _log(self, journal: Journal, loss: float, norm: float, speed: float, share: float) -> None:
@@ -185,14 +185,12 @@ class Trainer:
         progress = self.progress
         perplexity = self.validation(self.objective, self.world)
         if self.world.leads:
-            facts = {
-                f"perplexity_{name}": v
-                for name, v in asdict(perplexity).items()
-                if name != "predictions" and v is not None
-            }
-            journal.record(progress.step, **facts)
-            sides = " / ".join(f"{v:.1f}" for v in (perplexity.forward, perplexity.backward) if v is not None)
-            journal.say(f"step {progress.step}: held-out perplexity {perplexity.mean:.2f} ({sides})")
+            sides = {"forward": perplexity.forward, "backward": perplexity.backward}
+            known = {name: value for name, value in sides.items() if value is not None}
+            facts = {f"perplexity_{name}": value for name, value in known.items()}
+            journal.record(progress.step, perplexity=perplexity.mean, **facts)
+            detail = ", ".join(f"{name} {value:.1f}" for name, value in known.items())
+            journal.say(f"step {progress.step}: held-out perplexity {perplexity.mean:.2f} ({detail})")
         if perplexity.mean < progress.best or not self.validation.batches:
             progress.best, progress.worse = perplexity.mean, 0
             if self.world.leads:
@@ -248,7 +246,7 @@ class Trainer:
 
 
 def fitting_rows(config: PretrainConfig, positions: int, processes: int) -> int:
-    """As many rows as asked for, or as the text fills with at least a few windows each; divisible among the processes."""
+    """As many rows as asked for, or as the text fills with a few windows each; divisible among the processes."""
     parts = config.accumulate * processes
     if config.rows % parts:
         raise ElmokitError(
