@@ -9,6 +9,7 @@ from pathlib import Path
 from elmokit.errors import WeightsError
 
 LARGEST_LIST = 1 << 30  # bytes once unpacked: some hundred million words
+CHUNK = 1 << 20
 
 
 def read_words(path: Path) -> tuple[str, ...]:
@@ -59,7 +60,7 @@ def _lone(symbol: str) -> bool:
 def _read_text(path: Path) -> str:
     try:
         with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as stream:
-            data = stream.read(LARGEST_LIST + 1)
+            data = b"".join(iter(lambda: stream.read(CHUNK) if stream.tell() <= LARGEST_LIST else b"", b""))
     except FileNotFoundError:
         raise WeightsError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error) as error:
