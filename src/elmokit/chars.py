@@ -96,11 +96,10 @@ class WordCodec:
 
 
 class DictionaryCodec:
-    """ELMoForManyLangs: a word id (`<oov>` outside the dictionary) and the ids of up to `max_characters - 2` code
-    points.
+    """ELMoForManyLangs: a word id (`<oov>` if unknown) and the ids of up to `max_characters - 2` code points.
 
-    Begin-word and end-word are swapped in its files, in training too: a row is `[<eow>, characters..., <bow>, <pad>...]`.
-    An absent dictionary switches that part off.
+    Begin-word and end-word are swapped in its files, in training too: a row is
+    `[<eow>, characters..., <bow>, <pad>...]`. An absent dictionary switches that part off.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ ROW_LIMIT = 32768  # scores of one row that a kernel holds at once
 
 
 def softmax_rows_(scores: Tensor, shift: Tensor, ids: Tensor, targets: Tensor, own: Tensor) -> Tensor:
-    """Overwrites scores (n, S) with softmax([own ; scores + shift]) of each row, `own` left out; returns the log sums (n,).
+    """Overwrites scores (n, S) with each row's softmax([own ; scores + shift]) without `own`; returns log sums (n,).
 
     A column whose id is the row's target is an accidental hit and counts as minus infinity.
     """
@@ -20,7 +20,7 @@ def softmax_rows_(scores: Tensor, shift: Tensor, ids: Tensor, targets: Tensor, o
         from elmokit.kernels.triton_softmax import triton_softmax_rows_  # Triton comes with torch's CUDA builds only
 
         return triton_softmax_rows_(scores, shift, ids, targets, own)
-    full = scores.float() + shift  # (n, S)
+    full = scores.to(shift.dtype) + shift  # (n, S)
     full.masked_fill_(ids[None, :] == targets[:, None], -torch.inf)
     log_sum = torch.logaddexp(torch.logsumexp(full, dim=1), own)  # (n,)
     scores.copy_((full - log_sum[:, None]).exp_())

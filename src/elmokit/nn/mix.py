@@ -68,7 +68,7 @@ class ScalarMix(nn.Module):
 
 
 def normalise(values: Tensor, mask: Tensor, *, epsilon: float) -> Tensor:
-    """Each layer to mean 0 and variance 1 over all its unmasked numbers in the batch; zero where masked. (L, B, T, D)"""
+    """Each layer to mean 0, variance 1 over all its unmasked numbers in the batch; zero where masked. (L, B, T, D)"""
     real = mask[None, ..., None].to(values.dtype)  # (1, B, T, 1)
     count = real.sum() * values.shape[-1]
     mean = (values * real).sum(dim=(1, 2, 3), keepdim=True) / count  # (L, 1, 1, 1)

@@ -76,7 +76,7 @@ class LogUniformSampler:
 
 
 def _inclusion(q: Tensor, samples: int) -> Tensor:
-    """pi = 1 - (1 - q)^n with n such that the sum is `samples`: what drawing until S different words turned up comes to."""
+    """pi = 1 - (1 - q)^n, n such that they sum to `samples`: what drawing until S different words came comes to."""
     low, high = float(samples), float(samples)
     while -torch.expm1(high * torch.log1p(-q)).sum() < samples:
         high *= 2

@@ -42,10 +42,11 @@ class Softmax(nn.Module):
     def loss(self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None) -> Tensor:
         """Mean negative log probability, in nats, of targets (N,) after hidden (N, P); over `negatives` where given."""
         if negatives is None:
-            total, *_ = _Full.apply(hidden, self.weight, self.bias, targets)
+            total = _Full.apply(hidden, self.weight, self.bias, targets)  # type: ignore[no-untyped-call]
         else:
-            total, *_ = _Sampled.apply(hidden, self.weight, self.bias, targets, negatives)
-        return total / len(targets)
+            total = _Sampled.apply(hidden, self.weight, self.bias, targets, negatives)  # type: ignore[no-untyped-call]
+        mean: Tensor = total / len(targets)
+        return mean
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """(N, P) to (N, V), float32. For few positions at a time; see `nll` for many."""
@@ -71,7 +72,8 @@ class AdaptiveSoftmax(nn.Module):
         self.inner = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, list(cutoffs), div_value=4.0, head_bias=True)
 
     def loss(self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None) -> Tensor:
-        return -self.inner(hidden.float(), targets).output.mean()
+        result: Tensor = -self.inner(hidden.float(), targets).output.mean()
+        return result
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         result: Tensor = self.inner.log_prob(hidden.float())
@@ -98,14 +100,15 @@ class _Full(torch.autograd.Function):
     """Summed cross entropy over all words; gradients are made chunk by chunk on the way forward."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
         w = weight.to(hidden.dtype)  # (V, P)
         d_hidden = torch.empty_like(hidden)
         d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(bias)
-        total = hidden.new_zeros((), dtype=torch.float32)
+        exact = torch.promote_types(hidden.dtype, torch.float32)
+        total = hidden.new_zeros((), dtype=exact)
         at = 0
         for h, t in _chunks(hidden, targets, len(w)):
-            scores = (h @ w.T).float() + bias.float()  # (n, V)
+            scores = (h @ w.T).to(exact) + bias.to(exact)  # (n, V)
             log_sum = torch.logsumexp(scores, dim=1)  # (n,)
             total = total + (log_sum - scores.gather(1, t[:, None])[:, 0]).sum()
             scores = scores.sub_(log_sum[:, None]).exp_()
@@ -116,13 +119,12 @@ class _Full(torch.autograd.Function):
             d_weight += (d.T @ h).to(weight.dtype)
             at += len(h)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        return (total,)
+        return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        g = grads[0]
-        return d_hidden * g.to(d_hidden.dtype), d_weight * g, d_bias * g, None
+        return d_hidden * grad.to(d_hidden.dtype), d_weight * grad, d_bias * grad, None
 
 
 class _Sampled(torch.autograd.Function):
@@ -131,38 +133,38 @@ class _Sampled(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, negatives: Negatives
-    ) -> tuple[Tensor, ...]:
+    ) -> Tensor:
         ids, shift, target_shift = negatives
+        exact = torch.promote_types(hidden.dtype, torch.float32)
         w = weight[ids].to(hidden.dtype)  # (S, P)
-        shifts = (bias[ids] + shift).float()  # (S,)
-        own_bias = (bias if target_shift is None else bias + target_shift)[targets].float()  # (N,)
+        shifts = (bias[ids] + shift).to(exact)  # (S,)
+        own_bias = (bias if target_shift is None else bias + target_shift)[targets].to(exact)  # (N,)
         d_hidden = torch.empty_like(hidden)
         d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(bias)
         d_w = torch.zeros(w.shape, dtype=weight.dtype, device=w.device)  # (S, P)
         d_b = torch.zeros_like(shifts)
-        total = hidden.new_zeros((), dtype=torch.float32)
+        total = hidden.new_zeros((), dtype=exact)
         at = 0
         for h, t in _chunks(hidden, targets, len(ids)):
             end = at + len(h)
             w_t = weight[t].to(hidden.dtype)  # (n, P)
-            own = (h.float() * w_t.float()).sum(dim=1) + own_bias[at:end]  # (n,)
+            own = (h.to(exact) * w_t.to(exact)).sum(dim=1) + own_bias[at:end]  # (n,)
             scores = h @ w.T  # (n, S)
             log_sum = softmax_rows_(scores, shifts, ids, t, own)  # scores are probabilities from here on
             total = total + (log_sum - own).sum()
             d_own = (own - log_sum).exp() - 1  # (n,)
             d_hidden[at:end] = scores @ w + d_own[:, None].to(h.dtype) * w_t
             d_w += (scores.T @ h).to(d_w.dtype)
-            d_b += scores.sum(dim=0, dtype=torch.float32)
-            d_weight.index_add_(0, t, (d_own[:, None] * h.float()).to(weight.dtype))
+            d_b += scores.sum(dim=0, dtype=exact)
+            d_weight.index_add_(0, t, (d_own[:, None] * h).to(weight.dtype))
             d_bias.index_add_(0, t, d_own.to(bias.dtype))
             at = end
         d_weight.index_add_(0, ids, d_w)
         d_bias.index_add_(0, ids, d_b.to(bias.dtype))
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        return (total,)
+        return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        g = grads[0]
-        return d_hidden * g.to(d_hidden.dtype), d_weight * g, d_bias * g, None, None
+        return d_hidden * grad.to(d_hidden.dtype), d_weight * grad, d_bias * grad, None, None

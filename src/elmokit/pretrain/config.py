@@ -7,16 +7,16 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from elmokit.errors import ConfigError
-from elmokit.nn.bilm import BiLMConfig, Direction
-from elmokit.nn.char_cnn import OFFICIAL_FILTERS, TokenEncoderConfig
-from elmokit.nn.lstm import LstmConfig
-from elmokit.nn.sampling import Sampling
-from elmokit.nn.softmax import SoftmaxConfig
+
+if TYPE_CHECKING:  # the command line reads the fields of this file without loading torch
+    from elmokit.nn.bilm import BiLMConfig, Direction
+    from elmokit.nn.softmax import SoftmaxConfig
 
 Filters = tuple[tuple[int, int], ...]
+OFFICIAL_FILTERS: Filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
 def _f(default: Any, help: str, *, run: bool = False) -> Any:
@@ -59,7 +59,9 @@ class PretrainConfig:
     # The objective
     softmax: Literal["sampled", "full", "adaptive"] = _f("sampled", "how targets are scored in training")
     samples: int = _f(8192, "sampled softmax: negatives per step")
-    sampling: Sampling = _f("distinct", "sampled softmax: distinct, repeated or published; see elmokit.nn.sampling")
+    sampling: Literal["distinct", "repeated", "published"] = _f(
+        "distinct", "sampled softmax: distinct, repeated or published; see elmokit.nn.sampling"
+    )
     dropout: float = _f(0.1, "on each layer's input and on the top output")
     # The optimisation
     epochs: float = _f(10.0, "passes over the text")
@@ -107,8 +109,12 @@ class PretrainConfig:
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(known)}")
 
-    def model(self, *, n_words: int = 0) -> BiLMConfig:
+    def model(self, *, n_words: int = 0) -> "BiLMConfig":
         """The network's shape; a word-level one needs the vocabulary's size."""
+        from elmokit.nn.bilm import BiLMConfig
+        from elmokit.nn.char_cnn import TokenEncoderConfig
+        from elmokit.nn.lstm import LstmConfig
+
         both: tuple[Direction, ...] = ("forward", "backward")
         words = self.input == "words"
         tokens = TokenEncoderConfig(
@@ -132,7 +138,9 @@ class PretrainConfig:
         used: tuple[Direction, ...] = both if self.directions == "both" else (self.directions,)
         return BiLMConfig(tokens, lstm, self.n_layers, self.skip_connections, used)
 
-    def output(self) -> SoftmaxConfig:
+    def output(self) -> "SoftmaxConfig":
+        from elmokit.nn.softmax import SoftmaxConfig
+
         return SoftmaxConfig(self.softmax, self.samples, self.sampling)
 
     def differences(self, other: "PretrainConfig") -> list[str]:

@@ -24,7 +24,7 @@ class Journal:
         if importlib.util.find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)  # type: ignore[no-untyped-call]
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
         columns = (
             TextColumn("[bold]{task.description}"),
             BarColumn(),
