@@ -58,7 +58,9 @@ def token_pattern() -> re.Pattern[str]:
     clitic = f"(?i:s|m|re|ve|ll|d|t){edge}"
     word = f"{run}(?:{quote}(?!{clitic}){run})*+"
     fused = _any_of(_in_any_case(a + b for a, b in _FUSED))
-    halves = "|".join(f"{form}(?={b}\\b)" for a, b in _FUSED for form in _in_any_case([a]) for b in _in_any_case([b]))
+    halves = "|".join(
+        f"{first}(?={second}\\b)" for a, b in _FUSED for first in _in_any_case([a]) for second in _in_any_case([b])
+    )
 
     contracted = (
         f"[A-Za-z]{{1,12}}?(?=(?i:n{quote}t){edge})"
@@ -66,7 +68,7 @@ def token_pattern() -> re.Pattern[str]:
         f"|(?:{_any_of(_in_any_case(_DROPPED_G.split()))})(?i:in){quote}{edge}"
     )
     address = (
-        '(?i:(?:https?|ftp)://|www\\.)[^\\s<>"“”]{0,2000}(?:\\([^\\s()]{1,200}\\)|[^\\s<>"“”.,;:!?\'’()\\[\\]{}*…])'
+        "(?i:(?:https?|ftp)://|www\\.)(?:[^\\s<>\"“”()]|\\([^\\s<>()]{0,200}\\)){1,2000}(?<![.,;:!?'’\\[\\]{}*…])"
         "|(?i:mailto:)?[\\w.+%-]{1,64}+@[^\\W_](?:[\\w.-]{0,250}[^\\W_])?"
         f'|(?:[\\w-]{{1,60}}+\\.){{1,6}}(?i:{_TOP_LEVEL})\\b(?:/[^\\s<>"“”]{{0,500}}[^\\s<>"“”.,;:!?\'’()\\[\\]])?'
         "(?![\\w@]|\\.\\w)"
@@ -99,7 +101,7 @@ def token_pattern() -> re.Pattern[str]:
     )
     marked = (
         "[:;=]['’o-]?[)(DPpO|](?!\\w)|:-?/(?!/)|[(]:|\\^_\\^|-_-|<3"
-        "|<?[-=]++>|<[-=]++|[.…]{2,}+|[!?]{2,}+|[‘’]{2}|([-=*#+~_`'<>$/\\\\|^])\\1++"
+        "|<?[-=]{1,60}+>|<[-=]{1,60}+|[.…]{2,}+|[!?]{2,}+|[‘’]{2}|([-=*#+~_`'<>$/\\\\|^])\\1++"
     )
     return re.compile(
         f'(?!(?:{fused})\\b)[A-Za-z]++(?=[\\s,;!?")]|\\Z)'

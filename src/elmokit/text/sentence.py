@@ -1,5 +1,6 @@
 """`Sentence`: what the user gave, kept to the end so that predictions can point back into it."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +32,15 @@ class Sentence:
         """A sentence whose tokens are slices of its text."""
         offsets = tuple(spans)
         return cls(tuple([text[a:b] for a, b in offsets]), text, offsets, start)
+
+
+def cut_all(text: str, spans: Iterable[tuple[int, int]], token: re.Pattern[str]) -> list[Sentence]:
+    """The sentences at these places of a document, each cut into the tokens that the expression finds in it."""
+    sentences = []
+    for start, end in spans:
+        part = text[start:end]
+        sentences.append(Sentence.cut(part, map(re.Match.span, token.finditer(part)), start=start))
+    return sentences
 
 
 class Tokenizer(Protocol):

@@ -1,14 +1,46 @@
-"""Any script: words by Unicode categories, sentences by the marks that end them."""
+"""Any script: words by Unicode categories, sentences by the marks that end them. Nothing is normalised.
+
+- A word is a run of letters, digits and the marks on them, in any script with spaces; an apostrophe or middle dot
+  between letters stays inside (м'я, l'homme, col·lega), as does a point, comma or colon between digits (3,5). Hyphens,
+  dashes and all other marks are tokens of their own; a run of one mark (..., --, !!) is one token, and so is an emoji
+  with its modifiers, and a web or mail address in ASCII.
+- Scripts without spaces: every Han character is a token; so is each run of Hiragana and each run of Katakana; Thai,
+  Lao, Khmer and Myanmar are cut into clusters, a consonant with the vowels and marks written around it, which is a
+  syllable or part of one. No dictionary is used, so these are not words.
+- Sentences end at 。！？｡ and at the stops of Indic, Arabic, Armenian, Ethiopic, Khmer and Myanmar scripts, with the
+  quotes and brackets that close them, but not where Hiragana goes on after a closing bracket (「はい。」と); and at
+  . ? ! or an ellipsis before a space, unless a small letter or another mark follows, or a single capital or a number
+  of one or two digits precedes (am 3. Oktober, J. Verne). A blank line always ends a sentence; a single line break is a
+  space.
+"""
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 from elmokit.text.characters import emoji, marks
-from elmokit.text.sentence import Sentence
+from elmokit.text.sentence import Sentence, cut_all
+
+_HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HIRAGANA = "\u3041-\u309f"
+_KATAKANA = "\u30a1-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+_THAI_LAO = "\u0e01-\u0e4e\u0e80-\u0ece\u0edc-\u0edf"
+_KHMER = "\u1780-\u17d3\u17dc\u17dd"
+_MYANMAR = "\u1000-\u103f\u1050-\u108f\u109a-\u109f\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f"
+
+# Marks that end a sentence with or without a space after them; a full-width stop may stand inside a number.
+_FULL_STOPS = "。！？｡।॥؟۔։።፧፨។៕။\u037e"
+_CLOSING = "\\])}\"'”’»」』）】〉》"
+_END = re.compile(
+    f"(?<![{_FULL_STOPS}])[{_FULL_STOPS}]++(?:[{_CLOSING}]++(?![{_HIRAGANA}])|(?![{_CLOSING}]))\\s*+"
+    f"|(?<![.!?…])(?P<stop>[.!?…]++)[{_CLOSING}]*+\\s++"
+    r"|\n[^\S\n]*+\n\s*+"
+)
+_LAST_WORD = re.compile(r"(?<![^\W_])(?:[^\W\d_]|\d{1,2})$")  # where it is that short
 
 
 class UnicodeTokenizer:
-    """Words of any script."""
+    """Words and sentences of any script; the module says how."""
 
     name = "unicode"
     version = 1
@@ -18,23 +50,56 @@ class UnicodeTokenizer:
         return Sentence.cut(text, map(re.Match.span, _token_pattern().finditer(text)))
 
     def split(self, text: str) -> list[Sentence]:
-        """A paragraph or document as its sentences."""
-        sentences, start = [], 0
-        for end in (*(m.end() for m in _END.finditer(text)), len(text)):
-            part = text[start:end]
-            begin = start + len(part) - len(part.lstrip())
-            start = end
-            if part.strip():
-                part = part.strip()
-                sentences.append(Sentence.cut(part, map(re.Match.span, _token_pattern().finditer(part)), start=begin))
-        return sentences
+        """A paragraph or document as its sentences; each is cut into the tokens that `tokenize` gives for its text."""
+        return cut_all(text, _sentence_spans(text), _token_pattern())
 
 
 @cache
 def _token_pattern() -> re.Pattern[str]:
-    han = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-    run = f"(?:(?![{han}])[^\\W_]|[{marks()}])++"
-    return re.compile(f"[{han}][{marks()}]*+|{run}|{emoji()}|(\\S)\\1*+")
+    """The one expression that finds the next token."""
+    mark = f"[{marks()}]"
+    letter = f"[^\\W_{_HAN}{_HIRAGANA}{_KATAKANA}{_THAI_LAO}{_KHMER}{_MYANMAR}]"
+    run = f"{letter}++(?:{mark}++{letter}*+)*+"
+    address = (
+        "(?:https?://|www\\.)[!-~]{0,2000}[A-Za-z0-9/&=#~%+_-]"
+        "|[A-Za-z0-9._%+-]{1,64}+@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
+    )
+    return re.compile(
+        f"{address}"
+        f"|\\d++(?:[.,:]\\d++)*+(?:{run})?"
+        f"|{run}(?:['’·‧\u05f3\u05f4]{run})*+"
+        f"|[{_HAN}]{mark}*+"
+        f"|(?:[{_HIRAGANA}ー]{mark}*+)++"
+        f"|(?:[{_KATAKANA}]{mark}*+)++"
+        # A vowel written before its consonant, the consonant, marks, vowels written after it.
+        f"|[\u0e40-\u0e44\u0ec0-\u0ec4]?[{_THAI_LAO}]{mark}*+(?:[\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3]{mark}*+)*+"
+        # A consonant, the consonants stacked below it, marks; in Myanmar also a final consonant, marked as one.
+        f"|[{_KHMER}]{mark}*+(?:(?<=\u17d2)[{_KHMER}]{mark}*+)*+"
+        f"|[{_MYANMAR}]{mark}*+(?:(?<=\u1039)[{_MYANMAR}]{mark}*+|[\u1000-\u1021](?=\u103a){mark}++)*+"
+        f"|{emoji()}"
+        f"|([-=*#+~_.!?…])\\1++"
+        f"|\\S{mark}*+"
+    )
 
 
-_END = re.compile("[。！？｡।॥؟۔։።]+[」』）”’\"')]*|[.!?…]+[”’»\"')\\]]*(?=\\s)|\n\\s*\n")
+def _sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each sentence, without the spaces around it."""
+    start = len(text) - len(text.lstrip())
+    final = len(text.rstrip())
+    for match in _END.finditer(text, start, final):
+        if match["stop"] and text.count("\n", match.start(), match.end()) < 2 and _goes_on(text, match):
+            continue
+        yield start, start + len(text[start : match.end()].rstrip())
+        start = match.end()
+    if start < final:
+        yield start, final
+
+
+def _goes_on(text: str, match: re.Match[str]) -> bool:
+    """Does the sentence go on after this stop and space?"""
+    following = text[match.end()]
+    if following.islower() or following in ".,;:?!…)]}":
+        return True
+    before = _LAST_WORD.search(text, max(0, match.start() - 4), match.start())
+    initial_or_ordinal = before is not None and (before[0].isupper() or before[0].isdigit())
+    return match["stop"] == "." and initial_or_ordinal

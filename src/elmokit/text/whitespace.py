@@ -1,10 +1,12 @@
 """Text that is already tokenised: tokens between spaces, one sentence a line."""
 
 import re
+from collections.abc import Iterator
 
-from elmokit.text.sentence import Sentence
+from elmokit.text.sentence import Sentence, cut_all
 
-_TOKEN = re.compile(r"\S+")
+_TOKEN = re.compile(r"\S++")
+_LINE = re.compile(r"\S[^\n]*+")
 
 
 class WhitespaceTokenizer:
@@ -19,11 +21,10 @@ class WhitespaceTokenizer:
 
     def split(self, text: str) -> list[Sentence]:
         """The lines that hold a token. A line ends at a line feed, with or without a carriage return before it."""
-        sentences, start = [], 0
-        for line in text.split("\n"):
-            sentence = line.strip()
-            if sentence:
-                begin = start + len(line) - len(line.lstrip())
-                sentences.append(Sentence.cut(sentence, map(re.Match.span, _TOKEN.finditer(sentence)), start=begin))
-            start += len(line) + 1
-        return sentences
+        return cut_all(text, _lines(text), _TOKEN)
+
+
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each line that is not blank, without the spaces around it."""
+    for match in _LINE.finditer(text):
+        yield match.start(), match.start() + len(match.group().rstrip())
