@@ -12,7 +12,7 @@ import reference
 from elmokit.nn.bilm import BiLMConfig
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
-from elmokit.weights.pretrained import CodecSpec, Pretrained, TokenizerSpec
+from elmokit.weights import CodecSpec, Pretrained, TokenizerSpec
 
 WORDS = ("<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "mat", ".")
 

@@ -12,7 +12,7 @@ from elmokit.encoders import Elmo
 from elmokit.errors import InputError
 from elmokit.nn.mix import MixConfig, ScalarMix
 from elmokit.text import Sentence
-from elmokit.weights.pretrained import TokenizerSpec
+from elmokit.weights import TokenizerSpec
 
 SENTENCES = [["The", "cat", "sat", "."], [], ["a"], ["The", "mat", "", "on", "the", "mat"]]
 

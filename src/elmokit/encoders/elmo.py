@@ -1,9 +1,11 @@
 """`Elmo`: sentences in, NumPy vectors out. Two lines to the first result, and the same vectors whatever the batch."""
 
+import hashlib
+import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict, Unpack, overload
+from typing import TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -13,8 +15,9 @@ from elmokit.batch import plan_batches
 from elmokit.encoders.carry import CarriedElmo
 from elmokit.encoders.choice import Choice
 from elmokit.encoders.given import Given, Request, read_request
+from elmokit.encoders.ordered import Embedding, in_order
 from elmokit.encoders.places import batch_budget, pick_device, pick_dtype
-from elmokit.encoders.runner import Placed, Runner
+from elmokit.encoders.runner import Runner
 from elmokit.encoders.shape import Vectors, per_sentence, pooled
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.encoders.words import CacheInfo
@@ -23,18 +26,11 @@ from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence, Tokenizer
-from elmokit.weights.pretrained import Pretrained
+from elmokit.weights import Pretrained, load_pretrained, save_pretrained
 
 Layers = str | int | LayerChoice
 CACHE_WORDS = 65_536
 AHEAD_BYTES = 256 << 20  # results held back at most while sentences of like length are brought together
-
-
-class Embedding(NamedTuple):
-    """One sentence and its vectors, as `Elmo.stream` yields them."""
-
-    sentence: Sentence
-    vectors: Vectors  # (T, D), or (L, T, D) for layers="all"
 
 
 class Options(TypedDict, total=False):
@@ -105,8 +101,6 @@ class Elmo:
         A model saved by elmokit names its tokenizer and refuses another unless `allow_other_tokenizer`. Models of older
         tools name none: official ones run with "english", ManyLangs ones with "unicode", or the one given.
         """
-        from elmokit.weights import load_pretrained
-
         pretrained = load_pretrained(source, revision=revision, local_files_only=local_files_only)
         return cls(
             pretrained,
@@ -116,6 +110,18 @@ class Elmo:
             allow_other_tokenizer=allow_other_tokenizer,
             cache_words=cache_words,
         )
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the model in elmokit's own format, to be read by `from_pretrained`."""
+        return save_pretrained(self.pretrained, folder)
+
+    def push_to_hub(self, repo_id: str, *, revision: str | None = None, private: bool = False) -> str:
+        """Upload the model to the Hugging Face hub, making the repository where there is none; returns its address."""
+        from elmokit.weights.hub import push_to_hub
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return push_to_hub(folder, repo_id, revision=revision, private=private)
 
     @property
     def width(self) -> int:
@@ -136,9 +142,26 @@ class Elmo:
         return self._home[0]
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self._home[1]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the configuration and all weights: equal for equal models, wherever they were read from."""
+        digest = hashlib.blake2b(repr((self.pretrained.config, self.pretrained.codec)).encode(), digest_size=16)
+        for name, tensor in sorted(self.pretrained.tensors.items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
     def cache_info(self) -> CacheInfo:
         """Hits, misses, size and capacity of the word cache."""
         return self._runner.cache.info
+
+    def forget_words(self) -> None:
+        """Empty the word cache."""
+        self._runner.cache.clear()
 
     def encode(
         self,
@@ -260,39 +283,14 @@ class Elmo:
         budget = batch_budget(batch_tokens, runner.device)
         per_token = 1 if pool else 4 * int(np.prod(self._axes(choice)))  # bytes that a token's result takes
         window = min(max(AHEAD_BYTES // (per_token * budget), 1), 64)
-        results = self._in_order(
-            plan_batches(request.sentences, batch_tokens=budget, window=window), runner, choice, shape
-        )
+        batches = plan_batches(request.sentences, batch_tokens=budget, window=window)
+        results = in_order(batches, runner, choice, shape)
         if not progress:
             return results
         from rich.console import Console
         from rich.progress import track
 
         return iter(track(results, "embedding", total=request.total, console=Console(stderr=True)))
-
-    def _in_order(
-        self,
-        batches: Iterator[list[Placed]],
-        runner: Runner,
-        choice: Choice,
-        shape: Callable[[Tensor, Tensor], list[Vectors]],
-    ) -> Iterator[Embedding]:
-        apply = choice.on(runner.device, runner.dtype)
-
-        @torch.inference_mode()
-        def run(batch: list[Placed]) -> list[Vectors]:
-            stack, _ = runner.layers([sentence for _, sentence in batch])
-            return shape(*apply(stack))
-
-        waiting: dict[int, Embedding] = {}
-        due = 0
-        for batch in batches:
-            for part, made in runner.fitted(batch, run):
-                for (position, sentence), vectors in zip(part, made, strict=True):
-                    waiting[position] = Embedding(sentence, vectors)
-            while due in waiting:
-                yield waiting.pop(due)
-                due += 1
 
     def _axes(self, choice: Choice) -> tuple[int, ...]:
         """The shape of one position's result."""

@@ -20,7 +20,7 @@ from elmokit.errors import InputError
 from elmokit.layers import LayerStack
 from elmokit.nn.mix import MixConfig, ScalarMix
 from elmokit.text import Sentence
-from elmokit.weights.pretrained import Pretrained
+from elmokit.weights import Pretrained, load_pretrained
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,6 @@ class ElmoEmbedding(nn.Module):
         state: Literal["fresh", "carried"] = "fresh",
     ) -> "ElmoEmbedding":
         """From whatever `Elmo.from_pretrained` takes."""
-        from elmokit.weights import load_pretrained
-
         pretrained = load_pretrained(source, revision=revision, local_files_only=local_files_only)
         return cls(pretrained, mixes=mixes, fine_tune=fine_tune, dropout=dropout, state=state)
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from elmokit.errors import InputError
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
-from elmokit.weights.pretrained import Pretrained
+from elmokit.weights import Pretrained
 
 # Files of the older tools do not say how their text was cut. The official models read English; ManyLangs, anything.
 DEFAULTS = {"elmokit": "english", "official": "english", "manylangs": "unicode"}

@@ -1,0 +1,87 @@
+"""HDF5 as AllenNLP 0.6 to 0.9 wrote it: one float32 dataset per line, and a JSON index of the sentences.
+
+Keys are line numbers from 0, as strings. `sentence_to_index` (1,) is a JSON object from the sentence to its key, the
+last of duplicates winning. Readers get that object as a whole, so tens of millions of sentences are better left out
+of it (`forget_sentences`); HDF5 itself takes about 400 bytes and a tenth of a millisecond per dataset.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.store.sentences import SentenceIndex
+from elmokit.store.spool import Record
+
+INDEX = "sentence_to_index"
+LARGEST_STRING = 16 << 20  # bytes of JSON written as the older tools did; a larger one goes to disk piece by piece
+# HDF5 reads '/' as a path, '.' as the group itself, and ends names at NUL.
+REPLACED = str.maketrans({"/": "\u2215", "\x00": "\u2400"})
+
+
+def sentence_key(text: str) -> str:
+    """A sentence as an HDF5 name: slashes become U+2215, NUL U+2400, and a lone dot U+2024."""
+    clean = text.encode("utf-8", "replace").decode().translate(REPLACED)
+    return "\u2024" if clean == "." else clean
+
+
+def write_hdf5(
+    path: Path, records: Iterable[Record], index: SentenceIndex, *, sentence_keys: bool = False, forget: bool = False
+) -> None:
+    """`sentence_keys`: keyed by the sentence, duplicates once, empty ones not at all, and no index."""
+    with h5py.File(path, "w") as file:
+        datasets = _Datasets(file)
+        for line, record in enumerate(records):
+            if not sentence_keys:
+                datasets.write(str(line), record.vectors)
+            elif record.text and index.last_line(record.text) == line:
+                datasets.write(sentence_key(record.text), record.vectors)
+        if sentence_keys or forget:
+            return
+        size = sum(len(piece) for piece in _json_pieces(index))
+        if size <= LARGEST_STRING:
+            file.create_dataset(INDEX, (1,), dtype=h5py.string_dtype())[0] = b"".join(_json_pieces(index))
+            return
+        offset = datasets.reserve(INDEX, size)
+    with path.open("r+b") as plain:  # straight to where HDF5 will find it: nobody has to hold it all
+        plain.seek(offset)
+        plain.writelines(_json_pieces(index))
+
+
+class _Datasets:
+    """Many small datasets: what h5py's own call works out anew each time is made once."""
+
+    def __init__(self, file: h5py.File) -> None:
+        self.group = file.id
+        self.creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        self.creation.set_obj_track_times(False)  # the same vectors make the same file
+        self.link = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        self.link.set_char_encoding(h5py.h5t.CSET_UTF8)
+
+    def write(self, key: str, vectors: NDArray[np.float32]) -> None:
+        space = h5py.h5s.create_simple(vectors.shape)
+        dataset = h5py.h5d.create(self.group, key.encode(), h5py.h5t.IEEE_F32LE, space, self.creation, self.link)
+        if vectors.size:
+            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(vectors, dtype="<f4"))
+
+    def reserve(self, key: str, size: int) -> int:
+        """Room in the file for one string of that many bytes; where it begins."""
+        kind = h5py.h5t.py_create(h5py.string_dtype("utf-8", size), logical=True)
+        creation = self.creation.copy()
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        space = h5py.h5s.create_simple((1,))
+        dataset = h5py.h5d.create(self.group, key.encode(), kind, space, creation, self.link)
+        return int(dataset.get_offset())
+
+
+def _json_pieces(index: SentenceIndex) -> Iterator[bytes]:
+    """The index as JSON, in pieces; ASCII, so that its bytes are its characters."""
+    before = b"{"
+    for text, line in index:
+        yield before + f'{json.dumps(text)}: "{line}"'.encode()
+        before = b", "
+    yield b"}" if before == b", " else b"{}"

@@ -1,0 +1,54 @@
+"""Parquet: one row per token, so that a sentence of any length fits and any reader can filter.
+
+Columns: `sentence` (line number from 0), `position`, `token`, and `vector`, or `layer0`, `layer1`, ... where the layers
+are kept apart. Sentences without tokens have no row. Written row group by row group; no limit of its own.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmokit.errors import MissingExtraError
+from elmokit.store.spool import Record
+
+GROUP_BYTES = 32 << 20  # vectors per row group
+
+
+def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...]) -> None:
+    """`axes` is the shape of one token's vectors: (D,) or (L, D)."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtraError("writing Parquet needs pyarrow", extra="parquet") from error
+    width = axes[-1]
+    names = ["vector"] if len(axes) == 1 else [f"layer{k}" for k in range(axes[0])]
+    vector = pa.list_(pa.float32(), width)
+    columns = {"sentence": pa.int64(), "position": pa.int32(), "token": pa.string(), **dict.fromkeys(names, vector)}
+    schema = pa.schema(list(columns.items()))
+    rows = max(GROUP_BYTES // (4 * int(np.prod(axes))), 1)
+
+    def table(parts: list[tuple[int, int, Record]]) -> Any:
+        lines = np.concatenate([np.full(len(r.tokens), line, dtype=np.int64) for line, _, r in parts])
+        places = np.concatenate([np.arange(at, at + len(r.tokens), dtype=np.int32) for _, at, r in parts])
+        tokens = pa.array([t.encode("utf-8", "replace").decode() for _, _, r in parts for t in r.tokens], pa.string())
+        joined = np.concatenate([r.vectors for _, _, r in parts], axis=-2).reshape(len(names), -1, width)  # (L, N, D)
+        flat = [pa.FixedSizeListArray.from_arrays(pa.array(layer.reshape(-1)), width) for layer in joined]
+        return pa.Table.from_arrays([pa.array(lines), pa.array(places), tokens, *flat], schema=schema)
+
+    with pq.ParquetWriter(path, schema) as writer:
+        held: list[tuple[int, int, Record]] = []
+        count = 0
+        for line, record in enumerate(records):
+            for at in range(0, len(record.tokens), rows):
+                part = slice(at, at + rows)
+                piece = Record(record.text, record.tokens[part], record.vectors[..., part, :])
+                held.append((line, at, piece))
+                count += len(piece.tokens)
+                if count >= rows:
+                    writer.write_table(table(held))
+                    held, count = [], 0
+        if held:
+            writer.write_table(table(held))

@@ -1,0 +1,222 @@
+"""Vectors on disk: every format holds what `Elmo` gives, and a killed run goes on as if nothing had happened."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow.parquet
+import pytest
+from safetensors.numpy import load_file
+
+import models
+from elmokit.encoders import Elmo
+from elmokit.errors import InputError
+from elmokit.store import StoreOptions, StoreReport, write_vectors
+
+LINES = ["The cat sat.", "", "and/or", "The cat sat.", ".", "naïve 猫 \ud800", "a" * 60 + " long"]
+
+
+@pytest.fixture(scope="module")
+def elmo() -> Elmo:
+    return Elmo(models.tiny().pretrained, device="cpu")
+
+
+def many(n: int) -> list[list[str]]:
+    rng = np.random.default_rng(0)
+    return [[f"w{k}" for k in rng.integers(0, 300, rng.integers(0, 9))] for _ in range(n)]
+
+
+class KilledError(Exception):
+    pass
+
+
+def dying(sentences: list[list[str]], after: int) -> Iterator[list[str]]:
+    yield from sentences[:after]
+    raise KilledError
+
+
+class TestHdf5:
+    def test_layout_of_the_older_tools(self, elmo: Elmo, tmp_path: Path) -> None:
+        report = write_vectors(elmo, LINES, tmp_path / "out.h5", options=StoreOptions(layers="all"))
+        with h5py.File(tmp_path / "out.h5") as file:
+            assert set(file) == {*map(str, range(7)), "sentence_to_index"}
+            for k, want in enumerate(elmo.encode_layers(LINES)):
+                assert file[str(k)].dtype == np.float32
+                np.testing.assert_allclose(file[str(k)][...], want, atol=1e-6)
+            assert file["sentence_to_index"].shape == (1,)
+            index = json.loads(file["sentence_to_index"][0])
+        assert index["The cat sat."] == "3", "the last of duplicates wins"
+        assert index["and/or"] == "2"
+        assert len(index) == 6
+        assert report == StoreReport(
+            sentences=7, tokens=report.tokens, empty=1, overlong_words=1, longest=4, duplicates=1, resumed_at=0
+        )
+
+    def test_one_layer_or_the_average_has_two_axes(self, elmo: Elmo, tmp_path: Path) -> None:
+        for layers in ("top", "average"):
+            write_vectors(elmo, LINES, tmp_path / "out.hdf5", options=StoreOptions(layers=layers))
+            with h5py.File(tmp_path / "out.hdf5") as file:
+                assert file["0"].shape == (4, 12)
+                assert file["1"].shape == (0, 12)
+
+    def test_sentences_as_keys(self, elmo: Elmo, tmp_path: Path) -> None:
+        write_vectors(elmo, LINES, tmp_path / "out.h5", options=StoreOptions(use_sentence_keys=True))
+        with h5py.File(tmp_path / "out.h5") as file:
+            keys = {"The cat sat.", "and\u2215or", "\u2024", "naïve 猫 ?", "a" * 60 + " long"}
+            assert set(file) == keys
+            assert all(isinstance(file[key], h5py.Dataset) for key in keys)
+            np.testing.assert_allclose(file["and\u2215or"][...], elmo.encode_tokens("and/or"), atol=1e-6)
+
+    def test_forgetting_sentences(self, elmo: Elmo, tmp_path: Path) -> None:
+        write_vectors(elmo, LINES, tmp_path / "out.h5", options=StoreOptions(forget_sentences=True))
+        with h5py.File(tmp_path / "out.h5") as file:
+            assert set(file) == set(map(str, range(7)))
+
+    def test_an_index_too_large_for_memory_reads_the_same(
+        self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_vectors(elmo, LINES, tmp_path / "small.h5")
+        monkeypatch.setattr("elmokit.store.hdf5.LARGEST_STRING", 10)
+        write_vectors(elmo, LINES, tmp_path / "large.h5")
+        with h5py.File(tmp_path / "small.h5") as small, h5py.File(tmp_path / "large.h5") as large:
+            assert small["sentence_to_index"].dtype != large["sentence_to_index"].dtype
+            assert json.loads(small["sentence_to_index"][0]) == json.loads(large["sentence_to_index"][0])
+            np.testing.assert_array_equal(small["6"][...], large["6"][...])
+
+
+class TestOtherFormats:
+    @pytest.mark.parametrize("layers", ["average", "all"])
+    def test_npz(self, elmo: Elmo, tmp_path: Path, layers: str) -> None:
+        write_vectors(elmo, LINES, tmp_path / "out.npz", options=StoreOptions(layers=layers))
+        with np.load(tmp_path / "out.npz") as file:
+            assert sorted(file) == sorted(map(str, range(7)))
+            for k, want in enumerate(elmo.encode_tokens(LINES, layers=layers)):
+                np.testing.assert_allclose(file[str(k)], want, atol=1e-6)
+
+    @pytest.mark.parametrize("layers", ["average", "all"])
+    def test_safetensors(self, elmo: Elmo, tmp_path: Path, layers: str) -> None:
+        write_vectors(elmo, LINES, tmp_path / "out.safetensors", options=StoreOptions(layers=layers))
+        file = load_file(tmp_path / "out.safetensors")
+        ends = file["offsets"]
+        for k, want in enumerate(elmo.encode_tokens(LINES, layers=layers)):
+            got = file["vectors"][ends[k] : ends[k + 1]]
+            np.testing.assert_allclose(got if layers == "average" else got.swapaxes(0, 1), want, atol=1e-6)
+
+    @pytest.mark.parametrize("layers", ["average", "all"])
+    def test_parquet(self, elmo: Elmo, tmp_path: Path, layers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("elmokit.store.parquet.GROUP_BYTES", 3 * 12 * 4)  # rows of one sentence in several groups
+        write_vectors(elmo, LINES, tmp_path / "out.parquet", options=StoreOptions(layers=layers))
+        table = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
+        names = ["vector"] if layers == "average" else ["layer0", "layer1", "layer2"]
+        assert list(table) == ["sentence", "position", "token", *names]
+        assert table["sentence"][:5] == [0, 0, 0, 0, 2]
+        assert table["position"][:5] == [0, 1, 2, 3, 0]
+        assert table["token"][:4] == ["The", "cat", "sat", "."]
+        got = np.stack([np.array(table[name]) for name in names])
+        want = np.concatenate(elmo.encode_tokens(LINES, layers=layers), axis=-2)
+        np.testing.assert_allclose(got.squeeze(), want, atol=1e-6)
+
+    @pytest.mark.parametrize("suffix", [".h5", ".npz", ".safetensors", ".parquet"])
+    def test_no_sentences_make_an_empty_file(self, elmo: Elmo, tmp_path: Path, suffix: str) -> None:
+        assert write_vectors(elmo, [], tmp_path / f"out{suffix}").sentences == 0
+        assert (tmp_path / f"out{suffix}").is_file()
+
+
+class TestResume:
+    OPTIONS = StoreOptions(batch_tokens=16)  # chunks of 256 positions
+
+    @pytest.mark.parametrize("suffix", [".h5", ".npz", ".safetensors", ".parquet"])
+    def test_same_file_byte_for_byte(self, elmo: Elmo, tmp_path: Path, suffix: str) -> None:
+        sentences = many(150)
+        whole, broken = tmp_path / f"whole{suffix}", tmp_path / f"broken{suffix}"
+        write_vectors(elmo, sentences, whole, options=self.OPTIONS)
+        for after in (75, 130):
+            with pytest.raises(KilledError):
+                write_vectors(elmo, dying(sentences, after), broken, options=self.OPTIONS)
+            assert not broken.exists()
+        report = write_vectors(elmo, sentences, broken, options=self.OPTIONS)
+        assert 75 < report.resumed_at < 130
+        assert report.sentences == 150
+        assert broken.read_bytes() == whole.read_bytes()
+        assert sorted(p.name for p in tmp_path.iterdir()) == [broken.name, whole.name]
+
+    @pytest.mark.parametrize("damage", ["cut", "flip", "append", "huge"])
+    def test_a_damaged_tail_is_made_again(self, elmo: Elmo, tmp_path: Path, damage: str) -> None:
+        sentences, out = many(150), tmp_path / "out.h5"
+        write_vectors(elmo, sentences, tmp_path / "whole.h5", options=self.OPTIONS)
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(sentences, 100), out, options=self.OPTIONS)
+        log = tmp_path / "out.h5.partial" / "records.bin"
+        data = bytearray(log.read_bytes())
+        if damage == "cut":
+            del data[-100:]
+        elif damage == "flip":
+            data[len(data) // 2] ^= 1
+        elif damage == "append":
+            data += b"S\x05\x00"
+        else:
+            data += b"S" + (1 << 60).to_bytes(8, "little") + b"1234"
+        log.write_bytes(data)
+        write_vectors(elmo, sentences, out, options=self.OPTIONS)
+        assert out.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+    def test_another_run_is_refused_and_restart_begins_anew(self, elmo: Elmo, tmp_path: Path) -> None:
+        sentences, out = many(150), tmp_path / "out.h5"
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(sentences, 100), out, options=self.OPTIONS)
+        others: list[tuple[Elmo, Any, StoreOptions, str]] = [
+            (Elmo(models.tiny(seed=1).pretrained, device="cpu"), sentences, self.OPTIONS, "other settings (model:"),
+            (elmo, sentences, StoreOptions(batch_tokens=16, layers="top"), "(layers: 'average' then, 'top' now)"),
+            (elmo, [["other"], *sentences[1:]], self.OPTIONS, "over other input"),
+            (elmo, sentences[:20], self.OPTIONS, "over other input"),
+        ]
+        for model, given, options, said in others:
+            with pytest.raises(InputError) as caught:
+                write_vectors(model, given, out, options=options)
+            assert said in str(caught.value)
+            assert "--restart" in str(caught.value)
+        report = write_vectors(elmo, sentences[:20], out, options=self.OPTIONS, restart=True)
+        assert (report.sentences, report.resumed_at) == (20, 0)
+
+    def test_input_that_grew_is_noticed(self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        sentences, out = many(150), tmp_path / "out.h5"
+
+        def fail(*_: object, **__: object) -> None:
+            raise KilledError
+
+        with monkeypatch.context() as patch:  # killed while the file was being finished
+            patch.setattr("elmokit.store.write.write_hdf5", fail)
+            with pytest.raises(KilledError):
+                write_vectors(elmo, sentences[:125], out, options=self.OPTIONS)
+        with pytest.raises(InputError, match="over other input"):
+            write_vectors(elmo, sentences, out, options=self.OPTIONS)
+        assert write_vectors(elmo, sentences[:125], out, options=self.OPTIONS).resumed_at == 125
+
+    def test_one_writer_at_a_time(self, elmo: Elmo, tmp_path: Path) -> None:
+        def meddling() -> Iterator[list[str]]:
+            yield ["a"]
+            with pytest.raises(InputError, match="in use by another run"):
+                write_vectors(elmo, many(5), tmp_path / "out.npz", restart=True)
+            yield ["b"]
+
+        assert write_vectors(elmo, meddling(), tmp_path / "out.npz").sentences == 2
+
+    def test_an_older_file_stays_until_the_new_one_is_whole(self, elmo: Elmo, tmp_path: Path) -> None:
+        out = tmp_path / "out.npz"
+        write_vectors(elmo, many(5), out)
+        before = out.read_bytes()
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(many(5), 3), out)
+        assert out.read_bytes() == before
+
+
+def test_names_that_cannot_be_written(elmo: Elmo, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected one of \.h5, \.hdf5"):
+        write_vectors(elmo, LINES, tmp_path / "out.txt")
+    with pytest.raises(InputError, match="does not exist; create it first"):
+        write_vectors(elmo, LINES, tmp_path / "nowhere" / "out.h5")
+    with pytest.raises(InputError, match="one string was given"):
+        write_vectors(elmo, "text", tmp_path / "out.h5")
