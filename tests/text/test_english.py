@@ -36,6 +36,7 @@ CASES = [
     ("A vs. B, Acme Inc. of Va., etc., i.e. us", "A vs. B , Acme Inc. of Va. , etc. , i.e. us"),
     ("I live in the U.S.", "I live in the U.S ."),
     ('He said "at 5 p.m."', 'He said " at 5 p.m . "'),
+    ("a Ph.D. and B.Sc. from", "a Ph.D. and B.Sc. from"),
     ("No. 5 said no. Never", "No. 5 said no . Never"),
     ("you and I. Plan B. is", "you and I . Plan B. is"),
     # numbers, money, units
@@ -53,6 +54,7 @@ CASES = [
     ('"Quoted," “he said”.', '" Quoted , " “ he said ” .'),
     ("(a) [b] {c} <d>", "( a ) [ b ] { c } < d >"),
     ("AT&T R&D w/o him/her and/or", "AT&T R&D w/o him / her and / or"),
+    ("rock 'n' roll, ships, &c., C++ &amp; C#", "rock 'n' roll , ships , &c. , C++ &amp; C#"),
     ("Thanks:) ;-) :D ^_^", "Thanks :) ;-) :D ^_^"),
     ("*** --- == ____ _Not_ a_b", "*** --- == ____ _ Not _ a_b"),
     ("-> <- ==> #1", "-> <- ==> # 1"),

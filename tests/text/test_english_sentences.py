@@ -19,6 +19,8 @@ CASES = [
     ["I like it. :)", "You too! ;-)", "OK."],
     ["Is it so?!", "Yes!!!", "no way"],
     ["You and I.", "We two."],
+    ["No, I don't.", "Tom's is the dog's.", "Ask Jones about it."],
+    ["'It isn't.'", "Nobody spoke."],
 ]
 
 

@@ -25,7 +25,7 @@ _CANDIDATE = re.compile(
     r"|\n\s*+"
 )
 _NEXT = re.compile(r"[\"'“‘«(\[{*_]*+(?P<word>\w*+)")
-_LAST = re.compile(r"[^\s\"'“”‘«(\[{*_—–-]*$")
+_LAST = re.compile(r"[^\s\"“”‘«(\[{*_—–-]*$")
 _LIST_ITEM = re.compile(r"(?:[-*•–]|\(?(?:\d{1,3}|[A-Za-z])[.)])\s")
 _LIST_NUMBER = re.compile(r"[(*]?(?:\d{1,3}|[ivxIVX]{1,5}|(?:[A-Za-z]\.)*[A-Za-z])")  # or P.S., i.e.
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
@@ -89,7 +89,7 @@ def _stop_ends(text: str, start: int, match: re.Match[str]) -> bool:
             return not small or (not close and stop != "!")
         return not small and not word[:1].isdigit()
     before = _LAST.search(text, max(start, at - 24), at)
-    return _full_stop_ends(before.group() if before else "", word, small=small)
+    return _full_stop_ends(before.group().lstrip("'’") if before else "", word, small=small)
 
 
 def _full_stop_ends(before: str, after: str, *, small: bool) -> bool:

@@ -29,10 +29,11 @@ _DROPPED_G = (
     "anyth be com cook darl do even everyth fight gett giv go hav kill know liv look lov mak morn noth play putt runn "
     "say sitt someth stand tak talk tell think try wait walk work"
 )
-_ELIDED = "bout cause em gainst mid mongst n neath round til till"  # 'em, 'til
+_ELIDED = "bout cause em gainst mid mongst neath round til till"  # 'em, 'til
 _UNITS = "(?i:[ap]\\.?m|[kmbtx]|bn|mm|cm|km|kg|mg|ml|ft|lbs?|oz|[kmg]?hz|[kmgt]b|mph|hrs?|hh|sq)(?![^\\W_])|[a-z]{3}"
+_DEGREES = "(?:Ph|Ed|Sc|Litt|LL)\\.D|[BM]\\.(?:Sc|Ed|Phil|Litt)|LL\\.[BM]"
 _TOP_LEVEL = "com|org|net|edu|gov|mil|int|info|biz|io|co|uk|us|ca|au|de|fr|eu|jp|in|ru|ch|nl|nz|tv"
-_FILES = "docx?|xlsx?|pptx?|pdf|txt|html?|jpe?g|gif|png|zip|exe|mp3|mp4|avi|wav|csv|xml|php|asp|url"
+_FILES = "docx?|xlsx?|pptx?|pdf|txt|html?|jpe?g|gif|png|zip|exe|mp3|mp4|avi|wav|csv|xml|php|asp|url|js|json|css|py"
 
 
 def _any_of(words: Iterable[str]) -> str:
@@ -76,13 +77,13 @@ def token_pattern() -> re.Pattern[str]:
         "|[a-z]{1,40}+(?:\\.[a-z]{2,40}+){2,9}+"
     )
     abbreviated = (
-        f"{letter}(?:\\.{letter}){{1,9}}+{edge}(?:(?!{final})\\.)?"
+        f"(?:{letter}(?:\\.{letter}){{1,9}}+|{_DEGREES}){edge}(?:(?!{final})\\.)?"
         f"|(?:{_any_of(ABBREVIATIONS.split())})(?!{final})\\.(?!\\.)"
         f"|(?:{_any_of(BEFORE_NUMBER.split())})\\.(?=\\s*\\d)"
         f"|(?:{_any_of(DAYS.split())})\\.(?=,|\\s+(?:\\d|{_any_of(MONTHS.split())}))"
         f"|(?!I){letter}(?!{final})\\.(?=[\\s,)\\]])"
     )
-    joined = "[A-Za-z]{1,3}&[A-Za-z]{1,2}\\b|[A-Za-z]/[A-Za-z]\\b|w/|(?:US|U|C|A|HK|NZ)\\$"
+    joined = "[A-Za-z]{1,3}&[A-Za-z]{1,2}\\b|[A-Za-z]/[A-Za-z]\\b|w/|(?:US|U|C|A|HK|NZ)\\$|C\\+\\+|[CF]#(?!\\w)"
     hyphenated = (
         f"(?<!-)(?!(?i:over)-(?i:the)-)(?:(?:{_any_of(_in_any_case(_PREFIXES.split()))})-(?=[^\\W_])|[Ee]-(?=[a-z]{{2}}))"
         f"{word}|{letter}++-(?:esque|wise){edge}"
@@ -96,7 +97,7 @@ def token_pattern() -> re.Pattern[str]:
         f"(?<=[^\\W_])[`'’](?i:s|m|re|ve|ll|d){edge}"
         f"|{quote}(?:(?i:s|m|re|ve|ll|d)(?![\\w'’])"
         f"|(?i:t)(?=(?i:is|was|were|will|would){edge})"
-        f"|(?i:{'|'.join(_ELIDED.split())}){edge}"
+        f"|(?i:{'|'.join(_ELIDED.split())}){edge}|n{quote}?{edge}"
         f"|(?<!\\d.)\\d\\ds?{edge})"
     )
     marked = (
@@ -111,12 +112,13 @@ def token_pattern() -> re.Pattern[str]:
         f"|{halves}"
         f"|(?=[\\w-]{{1,80}}+[.@:%+]++[\\w/-])(?:{address})"
         f"|(?={letter}++\\.)(?:{abbreviated})"
-        f"|(?=[A-Za-z]{{1,3}}[&/$])(?:{joined})"
+        f"|(?=[A-Za-z]{{1,3}}[&/$+#])(?:{joined})"
         f"|(?={letter}++-)(?:{hyphenated})"
         f"|{word})"
         f"|(?=[\\d+])(?:(?=[\\w.+%-]{{1,64}}+@|[\\w-]{{1,60}}+\\.{letter})(?:{address})|{number})"
         f"|{run}"
         f"|(?=['’`])(?:{apostrophe})"
+        f"|&(?:c{edge}(?:(?!{final})\\.)?|[a-z]{{2,8}};|#\\d{{2,6}};)"
         f"|(?<![\\w.)])\\.\\d++|\\.(?:{_FILES}){edge}"
         f"|(?![^\\W_])(?:{marked}|{emoji()})"
         f"|\\S[{marks()}]*+"
