@@ -30,16 +30,16 @@ def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
 
 
 def pack(tensors: Mapping[str, Tensor], dtype: Dtype | None) -> dict[str, Tensor]:
-    """Tensors as they go into a file. int8: matrices become int8 with their scales, the small rest float16."""
+    """Tensors as they go into a file. int8: matrices become int8 with their scales, biases float16."""
     if dtype != "int8":
         return {name: cast(values, dtype, name) for name, values in tensors.items()}
     packed: dict[str, Tensor] = {}
     for name, values in tensors.items():
-        if values.ndim < 2:
+        axes = 2 if name.startswith("lstm.") else 1  # before the output rows, an LSTM's parameters have the directions
+        if values.ndim <= axes:
             packed[name] = cast(values, "float16", name)
-            continue
-        # An LSTM weight holds its directions on the first axis, so its output rows are the second.
-        packed[name], packed[name + SCALE] = quantise(cast(values, "float32", name), axes=2 if "lstm." in name else 1)
+        else:
+            packed[name], packed[name + SCALE] = quantise(cast(values, "float32", name), axes=axes)
     return packed
 
 

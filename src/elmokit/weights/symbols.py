@@ -43,10 +43,12 @@ def read_symbols(path: Path) -> tuple[str, ...]:
 
 def write_symbols(symbols: Iterable[str]) -> str:
     """Quoted where a symbol would break the line, get lost at its edge, or read as quoted itself."""
-    lines = [
-        json.dumps(s) if _quoted(s) or s.strip() != s or len(s.splitlines()) != 1 or _lone(s) else s for s in symbols
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{json.dumps(s) if _needs_quotes(s) else s}\n" for s in symbols)
+
+
+def _needs_quotes(symbol: str) -> bool:
+    bare = symbol.strip().strip("\ufeff")
+    return bare != symbol or len(symbol.splitlines()) != 1 or _quoted(symbol) or _lone(symbol)
 
 
 def _quoted(line: str) -> bool:

@@ -1,0 +1,239 @@
+"""elmokit's own format: everything comes back, nothing half written is believed."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from model_files import OPTIONS, WORDS, random_weights, write_model
+
+from elmokit.errors import WeightsError
+from elmokit.weights import Pretrained, TokenizerSpec, load_pretrained, native, save_pretrained
+
+
+@pytest.fixture
+def model(tmp_path) -> Pretrained:
+    options = OPTIONS | {"n_tokens_vocab": len(WORDS)}
+    folder = write_model(tmp_path / "official", options, random_weights(options, softmax=True), WORDS)
+    return load_pretrained(folder)
+
+
+def assert_equal(found: Pretrained, expected: Pretrained) -> None:
+    for field in ("config", "codec", "tokenizer", "vocabulary", "origin", "extra"):
+        assert getattr(found, field) == getattr(expected, field), field
+    assert found.tensors.keys() == expected.tensors.keys()
+    for name, values in expected.tensors.items():
+        assert found.tensors[name].dtype == values.dtype
+        assert torch.equal(found.tensors[name], values), name
+    assert (found.softmax is None) == (expected.softmax is None)
+    if found.softmax is not None and expected.softmax is not None:
+        assert all(torch.equal(a, b) for a, b in zip(found.softmax, expected.softmax, strict=True))
+
+
+def test_everything_comes_back(model, tmp_path):
+    model = replace(model, tokenizer=TokenizerSpec("english", 3), extra=model.extra | {"perplexity": 39.7, "ö": [None]})
+    folder = save_pretrained(model, tmp_path / "own")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+    ]
+    found = load_pretrained(folder)
+    assert_equal(found, model)
+    assert found.source == str(folder)
+    assert load_pretrained(folder / "config.json").config == model.config
+
+
+@pytest.mark.parametrize("kind", ["both", "characters", "words"])
+def test_dictionaries_come_back(tmp_path, kind):
+    model = load_pretrained(Path(__file__).parents[1] / "data" / "manylangs" / kind)
+    folder = save_pretrained(model, tmp_path / "own")
+    assert_equal(load_pretrained(folder), model)
+    with pytest.raises(WeightsError, match="no place for its dictionaries"):
+        save_pretrained(model, tmp_path / "official", format="official")
+
+
+def test_saving_is_repeatable(model, tmp_path):
+    for name in ("first", "second"):
+        save_pretrained(model, tmp_path / name / "model")
+    for path in (tmp_path / "first" / "model").iterdir():
+        assert path.read_bytes() == (tmp_path / "second" / "model" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "tolerance"),
+    [
+        ("float32", "float32", 0),
+        ("float16", "float16", 2**-11),
+        ("bfloat16", "bfloat16", 2**-8),
+        ("int8", "float32", 1 / 250),
+    ],
+)
+def test_smaller_types(model, tmp_path, dtype, stored, tolerance):
+    folder = save_pretrained(model, tmp_path / dtype, dtype=dtype)
+    found = load_pretrained(folder)
+    assert f"stored as | {dtype}" in (folder / "README.md").read_text()
+    for name, values in model.tensors.items():
+        if dtype != "int8":
+            assert str(found.tensors[name].dtype) == f"torch.{stored}"
+        largest = values.abs().max() if dtype == "int8" else values.abs()
+        assert ((found.tensors[name].float() - values).abs() <= largest * tolerance + 1e-7).all(), name
+    network = found.build()
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+
+
+def test_int8_is_a_quarter_of_the_size(tmp_path):
+    options = OPTIONS | {"lstm": OPTIONS["lstm"] | {"dim": 256, "projection_dim": 64}}
+    model = load_pretrained(write_model(tmp_path / "m", options))
+    sizes = {
+        d: (save_pretrained(model, tmp_path / d, dtype=d) / native.WEIGHTS).stat().st_size for d in ("float32", "int8")
+    }
+    assert sizes["int8"] < 0.29 * sizes["float32"]
+
+
+def test_tensors_are_mapped_and_private(model, tmp_path):
+    """Reading takes no copy, and changing a tensor in memory leaves the file alone."""
+    folder = save_pretrained(model, tmp_path / "own")
+    before = (folder / native.WEIGHTS).read_bytes()
+    found = load_pretrained(folder)
+    for values in found.tensors.values():
+        values += 1
+    assert (folder / native.WEIGHTS).read_bytes() == before
+    assert_equal(load_pretrained(folder), model)
+
+
+def test_a_model_can_be_saved_over_itself(model, tmp_path):
+    folder = save_pretrained(model, tmp_path / "own")
+    save_pretrained(load_pretrained(folder), folder)
+    assert_equal(load_pretrained(folder), model)
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_own_cards_stay(model, tmp_path):
+    folder = save_pretrained(replace(model, extra={"licence": "cc-by-4.0", "language": "is"}), tmp_path / "own")
+    card = (folder / "README.md").read_text()
+    assert card.startswith('---\nlibrary_name: elmokit\nlicense: "cc-by-4.0"\nlanguage: "is"\ntags:\n- elmo\n')
+    assert "3 layers of 8 (forward, backward)" in card
+    (folder / "README.md").write_text("# mine")
+    save_pretrained(model, folder)
+    assert (folder / "README.md").read_text() == "# mine"
+
+
+def other(model: Pretrained) -> Pretrained:
+    return replace(
+        model, tensors={n: t + 1 for n, t in model.tensors.items()}, vocabulary=("<S>", "</S>", "<UNK>", "un", "chat")
+    )
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_save_that_stops_half_way_is_never_a_mixture(model, tmp_path, monkeypatch, written):
+    """Over an older model, whatever was replaced before the stop: reading gives the old model or an error."""
+    folder = save_pretrained(model, tmp_path / "own")
+    replaced, rename = [], os.replace
+
+    def stop(source, target):
+        if len(replaced) == written:
+            raise KeyboardInterrupt
+        replaced.append(Path(target).name)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        save_pretrained(other(model), folder)
+    monkeypatch.undo()
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    if written == 0:
+        assert_equal(load_pretrained(folder), model)
+    else:
+        with pytest.raises(WeightsError, match=r"model\.safetensors: does not belong to the config\.json beside it"):
+            load_pretrained(folder)
+
+
+def test_a_list_of_another_model_is_noticed(model, tmp_path):
+    folder = save_pretrained(model, tmp_path / "own")
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nun\nchat\n")
+    with pytest.raises(WeightsError, match=r"vocab\.txt: 5 lines, not the 5 that config\.json was saved with"):
+        load_pretrained(folder)
+
+
+def edit_config(folder: Path, **fields: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+DAMAGE = {
+    "no weights": (lambda f: (f / native.WEIGHTS).unlink(), "no model in this folder"),
+    "no config": (lambda f: (f / "config.json").unlink(), r"config\.json: no such file"),
+    "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), r"vocab\.txt: no such file"),
+    "cut": (lambda f: os.truncate(f / native.WEIGHTS, 2000), r"model\.safetensors: not a whole safetensors file"),
+    "empty": (lambda f: os.truncate(f / native.WEIGHTS, 0), r"model\.safetensors: not a whole safetensors file"),
+    "huge header": (
+        lambda f: (f / native.WEIGHTS).write_bytes(b"\xff" * 8 + b"{}"),
+        r"model\.safetensors: not a whole safetensors file",
+    ),
+    "foreign config": (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "not a model of elmokit"),
+    "newer": (lambda f: edit_config(f, version=99), "format version 99, this elmokit reads up to 1"),
+    "no model": (lambda f: edit_config(f, model=None), r"config\.json: field 'model' is null, expected an object"),
+    "list elsewhere": (
+        lambda f: edit_config(f, vocabulary={"file": "../official/vocab.txt", "size": 5, "digest": ""}),
+        r"field 'vocabulary\.file' is \"\.\./official/vocab\.txt\"",
+    ),
+    "unknown codec": (lambda f: edit_config(f, codec={"kind": "sounds"}), r"field 'codec\.kind' is \"sounds\""),
+    "wrong codec": (lambda f: edit_config(f, codec={"kind": "dictionary"}), "no characters listed"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_gives_one_clear_error(model, tmp_path, name):
+    damage, message = DAMAGE[name]
+    folder = save_pretrained(model, tmp_path / "own")
+    damage(folder)
+    with pytest.raises(WeightsError, match=message) as caught:
+        load_pretrained(folder)
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("lstm", "cell_dim"), 9), (("tokens", "n_highway"), 0), (("n_layers",), 3), (("lstm", "cell_dim"), 10**9)],
+)
+def test_config_of_another_shape(model, tmp_path, place, value):
+    folder = save_pretrained(model, tmp_path / "own")
+    config = json.loads((folder / "config.json").read_text())
+    section = config["model"]
+    for name in place[:-1]:
+        section = section[name]
+    section[place[-1]] = value
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(WeightsError, match=r"expected|do not fit"):
+        load_pretrained(folder)
+
+
+def test_nan_is_refused_and_can_be_allowed(model, tmp_path):
+    model.tensors["lstm.1.bias"][0, 3] = np.nan
+    folder = save_pretrained(model, tmp_path / "own")
+    with pytest.raises(WeightsError, match=r"model\.safetensors: 'lstm\.1\.bias' has 1 of 48 values NaN"):
+        load_pretrained(folder)
+    assert load_pretrained(folder, allow_nonfinite=True).tensors["lstm.1.bias"].isnan().sum() == 1
+
+
+def test_extra_that_is_not_json(model, tmp_path):
+    with pytest.raises(WeightsError, match="'extra' holds what JSON cannot"):
+        save_pretrained(replace(model, extra={"when": object()}), tmp_path / "own")
+    assert not (tmp_path / "own" / native.WEIGHTS).exists()
+
+
+def test_a_file_in_the_way(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WeightsError, match="cannot be written"):
+        save_pretrained(model, tmp_path / "file")
+
+
+def test_moved_models_still_load(model, tmp_path):
+    shutil.move(save_pretrained(model, tmp_path / "own"), tmp_path / "elsewhere")
+    assert_equal(load_pretrained(tmp_path / "elsewhere"), model)

@@ -1,0 +1,58 @@
+"""Numbers in fewer bits: how far off they may be, and that they come back."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmokit.errors import WeightsError
+from elmokit.weights.storage import dequantise, pack, quantise, unpack
+
+SHAPES = st.sampled_from([(3, 4), (1, 1), (5, 2, 3), (2, 8, 3)])
+
+
+@given(SHAPES, st.integers(0, 1000), st.sampled_from([1e-6, 1.0, 1e4]), st.integers(1, 2))
+def test_int8_is_off_by_at_most_half_a_step_of_its_row(shape, seed, size, axes):
+    axes = min(axes, len(shape) - 1)
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * size
+    values.view(-1, shape[-1])[0] = 0
+    stored, scale = quantise(values, axes=axes)
+    assert stored.dtype == torch.int8
+    assert scale.shape == shape[:axes]
+    assert stored.abs().max() <= 127
+    step = scale.reshape(*scale.shape, *[1] * (len(shape) - axes))
+    error = (dequantise(stored, scale) - values).abs()
+    assert (error <= step * 0.5001).all()
+    largest = values.abs().flatten(axes).amax(-1)
+    np.testing.assert_allclose(scale[largest > 0] * 127, largest[largest > 0], rtol=1e-6)
+
+
+def test_int8_keeps_a_scale_for_each_output_row():
+    tensors = {"lstm.0.weight_x": torch.randn(2, 8, 3), "tokens.convolutions.0.weight": torch.randn(4, 3, 2)}
+    tensors["lstm.0.bias"] = torch.randn(2, 8)
+    tensors["tokens.projection.bias"] = torch.randn(5)
+    packed = pack(tensors, "int8")
+    assert {name: (tuple(t.shape), t.dtype) for name, t in packed.items() if name.endswith(".scale")} == {
+        "lstm.0.weight_x.scale": ((2, 8), torch.float32),
+        "tokens.convolutions.0.weight.scale": ((4,), torch.float32),
+    }
+    assert packed["lstm.0.bias"].dtype == packed["tokens.projection.bias"].dtype == torch.float16
+    back = unpack(packed, "here")
+    assert back.keys() == tensors.keys()
+    for name, values in tensors.items():
+        assert (back[name] - values).abs().max() <= values.abs().max() / 250
+
+
+def test_a_value_too_large_for_half_precision_is_refused():
+    tensors = {"a": torch.tensor([1.0, 70000.0])}
+    with pytest.raises(WeightsError, match="'a' has a value of 70000, too large for float16"):
+        pack(tensors, "float16")
+    assert pack(tensors, "bfloat16")["a"].dtype == torch.bfloat16
+
+
+def test_integers_without_scales_are_refused():
+    with pytest.raises(WeightsError, match=r"here: 'a' has type torch\.int8"):
+        unpack({"a": torch.zeros(2, 2, dtype=torch.int8)}, "here")
+    with pytest.raises(WeightsError, match="one scale per row"):
+        unpack({"a": torch.zeros(2, 2, dtype=torch.int8), "a.scale": torch.ones(3)}, "here")
