@@ -124,7 +124,7 @@ class DictionaryCodec:
         rows = np.empty((len(words), self.width), dtype=np.int32)
         for k, word in enumerate(words):
             cut = word[: self.max_characters - 2]
-            rows[k] = self._row(cut, cut)
+            rows[k] = self._row(cut, [cut] if cut in ("<bos>", "<eos>") else cut)  # these two mean the boundaries there
         return rows
 
     def overlong(self, word: str) -> bool:
