@@ -137,6 +137,14 @@ def test_missing_zstandard_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
         list(read_lines(written(tmp_path, "a.zst", PACK[".zst"](b"x"))))
 
 
+@pytest.mark.parametrize("suffix", PACK)
+def test_consumed_counts_the_bytes_of_the_file(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path, f"a{suffix}", PACK[suffix](b"line\n" * 1000))
+    with open_bytes(path) as stream:
+        assert len(stream.read()) == 5000
+        assert stream.consumed == path.stat().st_size
+
+
 def test_callers_own_errors_pass_through(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="mine"), open_bytes(written(tmp_path, "a.txt", b"x")):
         raise OSError("mine")

@@ -69,7 +69,7 @@ def source_name(source: str | Path) -> str:
 
 
 @contextlib.contextmanager
-def open_bytes(source: str | Path) -> Iterator[io.BufferedReader]:
+def open_bytes(source: str | Path) -> Iterator["ByteStream"]:
     """The decompressed bytes of a file, or of standard input for '-'; damage met while reading is a FormatError."""
     name = source_name(source)
     with contextlib.ExitStack() as stack:
@@ -77,7 +77,7 @@ def open_bytes(source: str | Path) -> Iterator[io.BufferedReader]:
         stream = _decompress(raw, name)
         if stream is not raw:
             stack.enter_context(contextlib.closing(stream))
-        yield io.BufferedReader(_Guarded(stream, name), _BUFFER_BYTES)
+        yield ByteStream(_Guarded(stream, name), raw)
 
 
 def read_lines(source: str | Path, *, report: ReadReport | None = None) -> Iterator[str]:
@@ -153,6 +153,19 @@ def compression(head: bytes, claimed: str | None = None) -> str | None:
     if head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] & 0xF0 == 0x50):
         return "zstandard"
     return claimed if claimed == "lzma" and head else None
+
+
+class ByteStream(io.BufferedReader):
+    """Decompressed bytes, and how far into the file they have come."""
+
+    def __init__(self, stream: "_Guarded", file: io.BufferedIOBase) -> None:
+        super().__init__(stream, _BUFFER_BYTES)
+        self.file = file
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of the file, compressed as it is, that have been read; 0 where that cannot be known."""
+        return self.file.tell() if self.file.seekable() else 0
 
 
 class _Rejoined(io.RawIOBase):

@@ -1,0 +1,1 @@
+"""Raw text to a biLM: corpus, vocabulary, objective, trainer."""

@@ -1,0 +1,58 @@
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmokit.pretrain.counting import WordCounter
+from elmokit.pretrain.lexicon import Lexicon
+
+FIRST = ("<S>", "</S>", "<UNK>")
+# Control characters sort before the newline that ends a word in the run files; astral ones after the surrogates' range.
+WORDS = st.sampled_from(["a", "a\x01", "ab", "b", "é", "\uffee", "\U0001f600", "日本", "\x00", "<S>", "z" * 70])
+
+
+@given(st.lists(st.lists(WORDS, max_size=8), max_size=8), st.integers(1, 12))
+def test_exact_counts_however_often_it_spills(blocks: list[list[str]], most_words: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        counter = WordCounter(folder, first=FIRST, most_words=most_words)
+        given_out: list[tuple[int, np.ndarray, list[str]]] = []
+        for block in blocks:
+            words = list(dict.fromkeys(block))
+            numbers = counter.number(words)
+            counter.add(numbers, np.array([block.count(word) for word in words], dtype=np.int64))
+            if words:
+                given_out.append((counter.run, numbers, words))
+            counter.end_block()
+        lexicon = Lexicon.open(folder, counter.finish(folder))
+        counts = Counter(word for block in blocks for word in block)
+        rest = sorted((w for w in counts if w not in FIRST), key=lambda w: (-counts[w], w.encode()))
+        assert lexicon.first_words(len(lexicon)) == [*FIRST, *rest]
+        assert lexicon.counts.tolist() == [counts[word] for word in (*FIRST, *rest)]
+        for run, numbers, words in given_out:
+            assert lexicon.words(counter.lexicon_numbers(run)[numbers]) == words
+
+
+def test_fixed_words_keep_their_order(tmp_path: Path) -> None:
+    counter = WordCounter(tmp_path, first=[*FIRST, "rare", "gone"], most_words=1)
+    for word in ("common", "common", "rare", "other"):
+        counter.add(counter.number([word]), np.ones(1, dtype=np.int64))
+        counter.end_block()
+    lexicon = Lexicon.open(tmp_path, counter.finish(tmp_path))
+    assert lexicon.first_words(len(lexicon)) == [*FIRST, "rare", "gone", "common", "other"]
+    assert lexicon.counts.tolist() == [0, 0, 0, 1, 0, 2, 1]
+
+
+def test_large_tables_are_gathered_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmokit.pretrain.counting._GATHERED_WORDS", 7)
+    monkeypatch.setattr("elmokit.pretrain.counting._FLUSH", 5)
+    counter = WordCounter(tmp_path, first=FIRST, most_words=20)
+    for k in range(0, 60, 6):
+        counter.add(counter.number([f"w{j:02d}" for j in range(k, k + 6)]), np.arange(60 - k, 54 - k, -1))
+        counter.end_block()
+    lexicon = Lexicon.open(tmp_path, counter.finish(tmp_path))
+    assert lexicon.first_words(63) == [*FIRST, *(f"w{j:02d}" for j in range(60))]

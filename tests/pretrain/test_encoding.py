@@ -1,0 +1,87 @@
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from elmokit.errors import FormatError
+from elmokit.pretrain.corpus import Block, Reading
+from elmokit.pretrain.encoding import EncodedBlock, available_workers, encode_block, encode_blocks
+from elmokit.text import Sentence, load_tokenizer
+
+SPACES = Reading(tokenizer=load_tokenizer("whitespace"))
+
+
+def sentences(block: EncodedBlock) -> list[list[str]]:
+    words = block.words.split("\n")
+    ends = np.cumsum(block.lengths)
+    return [[words[k] for k in part] for part in np.split(block.tokens, ends[:-1])] if len(ends) else []
+
+
+def test_paragraphs_and_sentences() -> None:
+    text = b"He came. She left.\n\nIt rained.\n"
+    block = Block(text, "text", "a")
+    english = load_tokenizer("english")
+    split = encode_block(block, Reading(tokenizer=english, lines="paragraphs"))
+    assert sentences(split) == [["He", "came", "."], ["She", "left", "."], ["It", "rained", "."]]
+    assert split.paragraphs.tolist() == [0, 0, 1]
+    assert (split.lines, split.empty_lines) == (3, 1)
+    whole = encode_block(block, Reading(tokenizer=english, lines="sentences"))
+    assert [len(sentence) for sentence in sentences(whole)] == [6, 3]
+
+
+def test_bad_bytes_and_odd_whitespace() -> None:
+    encoded = encode_block(Block(b"a\xff b\x0cc\xe2\x80\xa8d\r\n \t\r\n", "text", "a", bad_bytes=2), SPACES)
+    assert sentences(encoded) == [["a\ufffd", "b", "c", "d"]]
+    assert (encoded.bad_bytes, encoded.lines, encoded.empty_lines) == (3, 2, 1)
+
+
+def test_json_text_and_tokens() -> None:
+    rows = [{"text": "a b\n\nc"}, {"text": ["x y", "", "z"]}, {"text": [" "]}, {"text": []}, {"text": "\ud800"}]
+    data = "\n".join(map(json.dumps, rows)).encode()
+    encoded = encode_block(Block(data, "jsonl", "a"), SPACES)
+    assert sentences(encoded) == [["a", "b"], ["c"], ["x", "y", "z"], ["\ufffd"]]
+    assert encoded.paragraphs.tolist() == [0, 1, 2, 3]
+    assert encoded.bad_bytes == 1
+
+
+def test_treebank_escapes() -> None:
+    encoded = encode_block(Block(b"-LRB- a", "text", "a"), Reading(tokenizer=SPACES.tokenizer, treebank=True))
+    assert sentences(encoded) == [["(", "a"]]
+
+
+class Lumping:
+    """A tokenizer whose tokens hold spaces, and one that holds nothing else."""
+
+    name, version = "lumping", 1
+
+    def tokenize(self, text: str) -> Sentence:
+        return Sentence.of([text[:3], " ", text[3:]])
+
+    def split(self, text: str) -> Sequence[Sentence]:
+        return [Sentence.of(["\u3000"]), self.tokenize(text)]
+
+
+def test_words_never_hold_space() -> None:
+    encoded = encode_block(Block(b"a bcd e", "text", "a"), Reading(tokenizer=Lumping()))
+    assert sentences(encoded) == [["a", "b", "cd", "e"]]
+
+
+def test_nothing_in_nothing_out() -> None:
+    encoded = encode_block(Block(b"\n\n", "text", "a"), SPACES)
+    assert (encoded.words, len(encoded.tokens), len(encoded.lengths), encoded.empty_lines) == ("", 0, 0, 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_order_and_errors_whatever_the_workers(workers: int) -> None:
+    # The first blocks take longest, so that results that came back as they finished would be out of order.
+    blocks = [Block(f"word{k} ".encode() * 10 ** (5 - k), "text", "a") for k in range(6)]
+    found = [block.words for block in encode_blocks(iter(blocks), SPACES, workers=workers)]
+    assert found == [f"word{k}" for k in range(6)]
+    bad = [*blocks, Block(b'{"text": "a"}\n{"tex": 1}\n', "jsonl", "b.jsonl", line=41)]
+    with pytest.raises(FormatError, match=r"b\.jsonl, line 42: has no field 'text'"):
+        list(encode_blocks(iter(bad), SPACES, workers=workers))
+
+
+def test_available_workers() -> None:
+    assert 1 <= available_workers() <= 16
