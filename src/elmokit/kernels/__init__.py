@@ -1,10 +1,88 @@
-"""The recurrence and the character convolution, once per machine; one contract each, chosen here."""
+"""The recurrence and the character convolutions, once per machine; one contract each, chosen here and nowhere else.
 
-from elmokit.kernels.char_cnn import reference_char_cnn
+On CUDA with Triton importable the fused kernels run, everywhere else the plain torch ones. The environment variable
+ELMOKIT_KERNEL overrides that: `reference` for plain torch, `triton` for the fused kernels (an error where they cannot
+run).
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from elmokit.errors import ConfigError
+from elmokit.kernels.char_cnn import Activation, Filter, reference_char_cnn
 from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights, Recurrence
 from elmokit.kernels.reference import reference_lstm
 
-clipped_lstm = reference_lstm
-char_cnn = reference_char_cnn
+__all__ = [
+    "Activation",
+    "Filter",
+    "LstmRules",
+    "LstmState",
+    "LstmWeights",
+    "Recurrence",
+    "char_cnn",
+    "clipped_lstm",
+    "reference_char_cnn",
+    "reference_lstm",
+]
 
-__all__ = ["LstmRules", "LstmState", "LstmWeights", "Recurrence", "char_cnn", "clipped_lstm", "reference_lstm"]
+_FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def clipped_lstm(
+    x: Tensor,
+    weights: LstmWeights,
+    state: LstmState,
+    steps: tuple[int, ...],
+    rules: LstmRules,
+    *,
+    keep: Tensor | None = None,
+) -> tuple[Tensor, LstmState]:
+    """One LSTM layer, all directions (see `Recurrence`). Computes in the type of `x`; the rest may be wider."""
+    if fused(x):
+        from elmokit.kernels.triton_lstm import triton_lstm
+
+        return triton_lstm(x, weights, state, steps, rules, keep=keep)
+    w_x, w_h, bias, w_p = weights
+    same = LstmWeights(w_x.to(x.dtype), w_h.to(x.dtype), bias.to(x.dtype), None if w_p is None else w_p.to(x.dtype))
+    out, last = reference_lstm(x, same, LstmState(*(part.to(x.dtype) for part in state)), steps, rules, keep=keep)
+    return out, LstmState(last.h.to(state.h.dtype), last.c.to(state.c.dtype))
+
+
+def char_cnn(
+    chars: Tensor, table: Tensor, filters: Sequence[Filter], activation: Activation, *, pad: int | None
+) -> Tensor:
+    """Word types (U, C) to (U, sum of filters): convolutions, maximum over positions, activation.
+
+    `pad` is the id that fills rows behind a word's end; None if there is none. It only saves work: the values are those
+    of all positions.
+    """
+    if fused(table):
+        from elmokit.kernels.triton_char_cnn import triton_char_cnn
+
+        return triton_char_cnn(chars, table, filters, activation, pad=pad)
+    return reference_char_cnn(chars, table, filters, activation, pad=pad)
+
+
+def fused(tensor: Tensor) -> bool:
+    """Whether the fused kernels run on this tensor."""
+    wish = os.environ.get("ELMOKIT_KERNEL", "")
+    if wish not in ("", "reference", "triton"):
+        raise ConfigError(f"ELMOKIT_KERNEL is {wish!r}, expected 'reference', 'triton' or nothing; unset it")
+    able = tensor.is_cuda and tensor.dtype in _FUSED_TYPES and _triton_present()
+    if wish == "triton" and not able:
+        raise ConfigError(
+            f"ELMOKIT_KERNEL is 'triton', but the fused kernels cannot run on a {tensor.dtype} tensor on "
+            f"{tensor.device} here: they need CUDA, float32, bfloat16 or float16, and the triton package; unset it"
+        )
+    return able and wish != "reference"
+
+
+@cache
+def _triton_present() -> bool:
+    return find_spec("triton") is not None

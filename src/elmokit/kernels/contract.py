@@ -1,8 +1,8 @@
 """The one contract that every recurrence kernel fulfils, and the packed layout it works in.
 
 A kernel runs one LSTM layer for all directions at once. Sequences are *packed* time-major: rows are sorted by length,
-longest first, and step t holds the `steps[t]` rows still running, so finished sentences leave the batch and no padding is
-ever computed. The backward direction's input is reversed beforehand (each sentence at its own length), so that every
+longest first, and step t holds the `steps[t]` rows still running, so finished sentences leave the batch and padding is
+never computed. The backward direction's input is reversed beforehand (each sentence at its own length), so that every
 direction runs left to right here. A dense block of B rows and T steps is the special case `steps = (B,) * T`.
 """
 
@@ -40,8 +40,9 @@ class LstmState(NamedTuple):
 class Recurrence(Protocol):
     """c = clip(sigmoid(f + forget_bias) * c + sigmoid(i) * tanh(j));  h = clip((sigmoid(o) * tanh(c)) projection^T).
 
-    `x` is (R, N, D) packed, N = sum(steps). `keep`, where given, is (R, N), 0 or 1: the state is multiplied by it before
-    the step, so a 0 starts that row anew. Returns the outputs (R, N, P) and each row's state after its last step.
+    `x` is (R, N, D) packed, N = sum(steps). `keep`, where given, is (R, N), 0 or 1: the state is multiplied by it
+    before the step, so a 0 starts that row anew. Returns the outputs (R, N, P) and each row's state after its last
+    step.
     """
 
     def __call__(
