@@ -66,12 +66,14 @@ def _check(sentences: Sequence[str], output: str | Path, *, use_sentence_keys: b
 
 
 def _write(file: h5py.File, key: str, values: Layers, output: str | Path) -> None:
+    if "\0" in key:
+        raise _unusable(key, output, "HDF5 would end it at its NUL character")
     try:
         taken = key in file
         if not taken:
             file.create_dataset(key, data=values, dtype="float32")
-    except (TypeError, ValueError, OSError) as error:  # "a" and then "a/b"; a NUL character
-        raise ConfigurationError(f"{key!r} cannot be a key of {output} ({error}); use line numbers as keys") from None
+    except (TypeError, ValueError) as error:  # "a" and then "a/b"
+        raise _unusable(key, output, str(error)) from None
     if taken:
         raise _taken(key, output)
 
@@ -81,6 +83,10 @@ def _taken(key: str, output: str | Path) -> ConfigurationError:
         f"Key already exists in {output}: {key!r}. To encode duplicate sentences, do not pass the "
         f"--use-sentence-keys flag."
     )
+
+
+def _unusable(key: str, output: str | Path, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"{key!r} cannot be a key of {output} ({reason}); use line numbers as keys")
 
 
 def _tracked(vectors: Iterator[Layers], total: int) -> Iterable[Layers]:
