@@ -15,7 +15,6 @@ import reference as ref
 from elmokit.chars import ByteCodec
 from elmokit.errors import InputError, WeightsError
 from elmokit.lm import BLANK, LanguageModel, PerplexityReport, SentenceScore
-from elmokit.lm.model import UNIGRAM_POWER
 from elmokit.lm.predictions import combine, read_context, zipf_unigram
 from elmokit.lm.streams import parallel_streams
 from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
@@ -280,12 +279,11 @@ def test_previous_words(lm, suffix):
 def test_a_blank_is_the_normalised_product(lm, left, right):
     predictions = lm.fill([*left, BLANK, *right], n=100)
     forward, backward = after(lm, left, "forward"), after(lm, right, "backward")
-    power = torch.tensor(UNIGRAM_POWER)
     ranks = torch.tensor([math.log(math.log((k + 2) / (k + 1)) / math.log(13)) for k in range(12)])  # words 3 .. 14
     parts = {
         "forward": forward[3:].exp(),
         "backward": backward[3:].exp(),
-        "both": (forward[3:] + backward[3:] - power * ranks).exp(),
+        "both": (forward[3:] + backward[3:] - ranks).exp(),
     }
     for name, scores in parts.items():
         found = dict(getattr(predictions, name))
@@ -294,7 +292,7 @@ def test_a_blank_is_the_normalised_product(lm, left, right):
             assert found[word] == pytest.approx((scores[k] / scores.sum()).item(), rel=1e-4)
 
 
-def test_combining_is_bayes_rule_at_power_one():
+def test_combining_is_bayes_rule():
     """With left and right independent given the word, the posterior is the product over the unigram."""
     rng = np.random.default_rng(1)
     prior = rng.dirichlet(np.ones(6))
@@ -302,7 +300,7 @@ def test_combining_is_bayes_rule_at_power_one():
     truth = prior * left[:, 2] * right[:, 1]
     given_left, given_right = prior * left[:, 2], prior * right[:, 1]
     logs = [torch.tensor(np.log(p / p.sum())) for p in (given_left, given_right, prior)]
-    both = torch.softmax(combine(*logs, power=1.0), dim=0)
+    both = torch.softmax(combine(*logs), dim=0)
     np.testing.assert_allclose(both, truth / truth.sum(), rtol=1e-9)
 
 

@@ -86,7 +86,7 @@ def _watched(scores: "Iterator[tuple[int, SentenceScore]]") -> "Iterator[tuple[i
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    shown = TextColumn("{task.fields[words]:,} words, {task.completed:,} sentences, {task.speed}")
+    shown = TextColumn("{task.fields[words]:,} words, {task.completed:,} sentences")
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), shown, TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("", total=None, words=0)

@@ -34,7 +34,6 @@ from elmokit.text import Sentence, Tokenizer
 from elmokit.weights.pretrained import Pretrained
 
 CACHE_WORDS = 65_536
-UNIGRAM_POWER = 0.5
 SCORES_AT_ONCE = 2**24  # numbers held when many places are predicted
 
 OneSentence = str | Sentence | Sequence[str]
@@ -189,8 +188,8 @@ class LanguageModel:
     def fill(self, sentence: OneSentence, *, n: int = 10, unknown: bool = False) -> Predictions:
         """The likeliest words for the one blank `___`, from the left, from the right, and from both sides together.
 
-        Together they are p(w) proportional to p_forward(w | left) * p_backward(w | right) / p(w) ** UNIGRAM_POWER over
-        the whole vocabulary; p(w), the frequency of the word, is taken from its rank (see `predictions.combine`).
+        Together they are proportional to p_forward(w | left) * p_backward(w | right) / p(w), over the whole vocabulary;
+        p(w), the frequency of the word, is taken from its rank in the vocabulary (see `predictions.combine`).
         """
         read = read_context(sentence, self.tokenizer)
         return self._places(read, [only_blank(read)], n=n, barred=[self.output.barred(BOS, EOS, unknown=unknown)])[0]
@@ -225,7 +224,7 @@ class LanguageModel:
             backward = self.output.log_probs(hidden["backward"][at + 2]) if "backward" in hidden else None  # (n, V)
             both = None
             if forward is not None and backward is not None:
-                both = combine(forward, backward, self.unigram, power=UNIGRAM_POWER)  # (n, V)
+                both = combine(forward, backward, self.unigram)  # (n, V)
             for k in range(len(at)):
                 forward_words, backward_words, both_words = (
                     None if s is None else best_words(s[k], self.vocabulary, n=n, barred=barred[start + k])

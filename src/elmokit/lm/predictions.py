@@ -34,13 +34,16 @@ class Predictions:
     both: tuple[Candidate, ...] | None  # from both sides together
 
 
-def combine(forward: Tensor, backward: Tensor, unigram: Tensor, *, power: float) -> Tensor:
-    """Log scores of both sides together, up to a constant: p_f(w | left) p_b(w | right) / p(w)^power. (..., V)
+def combine(forward: Tensor, backward: Tensor, unigram: Tensor) -> Tensor:
+    """Log scores of both sides together, up to a constant: p(w | left) p(w | right) / p(w). (..., V)
 
-    Were left and right independent given the word, power 1 would be Bayes' rule: each side has already counted how
-    frequent the word is, and once is enough. They are not quite, so a power below 1 may do better.
+    This is Bayes' rule for left and right independent given the word: each side has already counted how frequent the
+    word is, and once is enough. The plain product loses more than either side alone. Measured with a small model on 24
+    thousand words of held-out news and fiction, loss in nats and share of words found first: forward 5.64 (14%),
+    backward 5.56 (17%), product 6.43 (22%), divided by p(w)^0.5 5.46 (23%), by p(w) 5.00 (23%), by p(w)^1.2 5.01 (22%);
+    with counted frequencies instead of ranks, by p(w) 4.97 (23%).
     """
-    return forward + backward - power * unigram
+    return forward + backward - unigram
 
 
 def zipf_unigram(vocabulary: int, *, specials: int) -> Tensor:
