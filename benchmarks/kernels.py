@@ -110,7 +110,7 @@ def check_lstm(case: Case) -> dict[str, float]:
     plan = replace(choose_plan(case.steps, H, dtype), **dict(case.plan))
     results = []
     for kind in (torch.float64, dtype):
-        leaves = {name: None if t is None else t.to(kind).requires_grad_() for name, t in parts.items()}
+        leaves = {name: None if t is None else t.detach().to(kind).requires_grad_() for name, t in parts.items()}
         x, w_x, w_h, bias, w_p, h, c = leaves.values()
         given = (x, LstmWeights(w_x, w_h, bias, w_p), LstmState(h, c), case.steps, case.rules)
         kept = None if keep is None else keep.to(kind)
@@ -145,7 +145,7 @@ def check_char_cnn(case: tuple[str, int, str]) -> dict[str, float]:
     d = torch.randn(777, sum(n for _, n in banks), dtype=torch.float64, device="cuda", generator=draw)
     results = []
     for kind_, run in ((torch.float64, reference_char_cnn), (dtype, triton_char_cnn)):
-        leaves = [part.to(kind_).requires_grad_() for part in parts]
+        leaves = [part.detach().to(kind_).requires_grad_() for part in parts]
         filters = [Filter(*pair) for pair in zip(leaves[1::2], leaves[2::2], strict=True)]
         # The reference sees no pad, so it computes every window: the shortcut is checked too.
         out = run(chars, leaves[0], filters, activation, pad=None if kind_ == torch.float64 else pad)
