@@ -21,7 +21,7 @@ from elmokit.errors import WeightsError
 from elmokit.weights.folder import ReadOptions, read_folder
 from elmokit.weights.pretrained import Pretrained, SoftmaxTensors
 
-MOST_MEMBERS = 10_000
+MOST_MEMBERS = 1000
 ALWAYS_FINE = 64 << 20  # bytes; below it no ratio is looked at
 MOST_PACKED = 200  # times; weights are close to noise and shrink by a few percent, text by ten times
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")

@@ -10,7 +10,7 @@ FILES = ["config.json", "*.safetensors", "*options.json", "*.hdf5", "*.pkl", "*.
 def fetch(repo_id: str, *, revision: str | None = None, local_files_only: bool = False) -> Path:
     """The folder of a repository's files, from the cache or the hub. HF_HUB_OFFLINE and HF_HOME are respected."""
     import huggingface_hub as hub  # takes half a second, and is needed for hub ids only
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
     what = f"{repo_id}" + (f" at revision {revision}" if revision else "")
     try:
@@ -33,9 +33,7 @@ def fetch(repo_id: str, *, revision: str | None = None, local_files_only: bool =
             "`hf auth login` if it is private"
         ) from None
     except errors.LocalEntryNotFoundError:
-        reason = (
-            "only local files were asked for" if local_files_only or hub.constants.HF_HUB_OFFLINE else "no connection"
-        )
+        reason = "only local files were asked for" if local_files_only or constants.HF_HUB_OFFLINE else "no connection"
         raise WeightsError(
             f"{what}: no such folder on this machine, not in the hub's cache, and the hub was not reached ({reason}); "
             "fetch it once while online, or give a folder"

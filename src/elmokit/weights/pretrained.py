@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, ByteCodec, Codec, DictionaryCodec, WordCodec
 from elmokit.errors import WeightsError
@@ -72,8 +73,7 @@ class Pretrained:
     def build(self, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> BiLM:
         """The network with these weights, frozen and in evaluation mode; tensors already right are used, not copied."""
         check_shapes(self.tensors, self.config, self.source)
-        with torch.device("meta"):
-            model = BiLM(self.config)
+        model = outline(self.config)
         for name, _ in list(model.named_parameters()):
             owner, _, attribute = name.rpartition(".")
             value = self.tensors[name].to(device=device, dtype=dtype)
@@ -87,10 +87,24 @@ class Pretrained:
         return cls(model.config, tensors, **fields)
 
 
+class _Unfilled(TorchFunctionMode):
+    """Layers without their random start. Drawing it for an outline would import torch's compiler, for seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def outline(config: BiLMConfig) -> BiLM:
+    """The network with parameters that have shapes but no memory."""
+    with torch.device("meta"), _Unfilled():
+        return BiLM(config)
+
+
 def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter that a model of this config has. Allocates nothing."""
-    with torch.device("meta"):
-        return {name: tuple(parameter.shape) for name, parameter in BiLM(config).named_parameters()}
+    return {name: tuple(parameter.shape) for name, parameter in outline(config).named_parameters()}
 
 
 def check_shapes(tensors: dict[str, Tensor], config: BiLMConfig, source: str) -> None:
