@@ -1,0 +1,88 @@
+"""`elmokit compare`: how alike a word is in two contexts, layer by layer."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elmokit.text import Sentence
+
+
+def compare(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT TEXT...", help="Two or more sentences with the word in.")],
+    word: Annotated[str, typer.Option("--word", "-w", help="The word to compare.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")
+    ] = None,
+    tokenized: Annotated[
+        bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Show, layer by layer, how alike a word is in different contexts.
+
+        elmokit compare "He sat on the bank of the river." "She paid it in at the bank." --word bank
+
+    Each number is a cosine: 1 the same vector, 0 nothing in common. The token layer knows no context, so one spelling
+    has one vector there; the layers above tell the uses apart. A word that stands in a sentence several times is
+    compared in each place.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from elmokit.cli.show import cosine
+    from elmokit.encoders import Elmo
+    from elmokit.errors import InputError
+    from elmokit.text import load_tokenizer
+
+    elmo = Elmo.from_pretrained(model, device=device)
+    tokenizer = load_tokenizer("whitespace") if tokenized else elmo.tokenizer
+    sentences = [tokenizer.tokenize(text) for text in texts]
+    places = [(s, t) for s, sentence in enumerate(sentences) for t in _occurrences(sentence, word, s)]
+    if len(places) < 2:
+        raise InputError(f"{word!r} stands only once; give two sentences with it, or one that has it twice")
+    layers = elmo.encode_layers(sentences)
+    console = Console(highlight=False)
+    for number, (s, t) in enumerate(places, 1):
+        tokens = sentences[s].tokens
+        shown = Text.assemble(
+            (f"{number}  ", "bold"), _words(tokens[:t]), (tokens[t], "bold green"), _words(tokens[t + 1 :], after=True)
+        )
+        console.print(shown)
+    console.print()
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("places")
+    for name in (*elmo.layer_names, "average"):
+        table.add_column(name, justify="right")
+    for a in range(len(places)):
+        for b in range(a + 1, len(places)):
+            first, second = (layers[s][:, t] for s, t in (places[a], places[b]))  # (L, D) each
+            each = [cosine(x, y) for x, y in zip(first, second, strict=True)]
+            mean = cosine(first.mean(axis=0), second.mean(axis=0))
+            table.add_row(f"{a + 1} and {b + 1}", *(f"{value:.3f}" for value in (*each, mean)))
+    console.print(table)
+
+
+def _occurrences(sentence: "Sentence", word: str, number: int) -> list[int]:
+    """Where the word stands: as spelled if it does, else whatever its case."""
+    from elmokit.errors import InputError
+
+    exact = [t for t, token in enumerate(sentence.tokens) if token == word]
+    found = exact or [t for t, token in enumerate(sentence.tokens) if token.casefold() == word.casefold()]
+    if not found:
+        words = " ".join(sentence.tokens[:40]) or "none"
+        raise InputError(f"{word!r} is not a word of sentence {number + 1}; its words are: {words}")
+    return found
+
+
+def _words(tokens: "Sequence[str]", *, after: bool = False) -> str:
+    """Tokens around the word, the farthest left out."""
+    near = tokens[:12] if after else tokens[-12:]
+    cut = len(near) < len(tokens)
+    text = " ".join(near)
+    if after:
+        return " " * bool(near) + text + " ..." * cut
+    return "... " * cut + text + " " * bool(near)

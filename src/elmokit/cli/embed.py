@@ -1,0 +1,142 @@
+"""`elmokit embed`: text to vectors, on the screen or in a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from elmokit.encoders import Elmo
+    from elmokit.formats import ReadReport
+    from elmokit.store import StoreOptions, StoreReport
+    from elmokit.text import Sentence
+
+
+def embed(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|TEXT...", help="Files, folders, patterns, - for standard input, or text itself."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write: .h5, .hdf5, .parquet, .npz or .safetensors."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")
+    ] = None,
+    layers: Annotated[
+        str, typer.Option(help="all, top, 0, average, average:1,2, concat:1,2, weights:.2,.3,.5")
+    ] = "average",
+    tokenized: Annotated[
+        bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
+    ] = False,
+    tokenizer: Annotated[str | None, typer.Option(help="english, unicode or whitespace; default the model's.")] = None,
+    allow_other_tokenizer: Annotated[
+        bool, typer.Option("--allow-other-tokenizer", help="Run a model with a tokenizer it was not trained with.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.")] = "auto",
+    field: Annotated[str, typer.Option(help="The JSON field or Parquet column that holds text or tokens.")] = "text",
+    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Throw away what a killed run left and begin anew.")
+    ] = False,
+    use_sentence_keys: Annotated[
+        bool, typer.Option("--use-sentence-keys", help="HDF5: key by sentence instead of line number.")
+    ] = False,
+    forget_sentences: Annotated[
+        bool, typer.Option("--forget-sentences", help="HDF5: leave the index of sentences out.")
+    ] = False,
+) -> None:
+    """Turn text into vectors, one per token.
+
+    Without -o the vectors are shown in a form to look at:
+
+        elmokit embed "He sat on the bank of the river." "She paid it in at the bank."
+
+    With -o they go to a file. A line is a sentence; the file may be compressed (gz, xz, zst, bz2) or be standard input:
+
+        elmokit embed corpus.txt.gz -o vectors.h5 --layers all
+
+        zcat corpus.gz | elmokit embed - -o vectors.parquet --tokenized
+
+        elmokit embed reviews.jsonl --field body -o vectors.npz
+
+    HDF5 has the layout of AllenNLP's elmo command: a dataset per line, named by its number from 0. A run that was
+    killed goes on where it was when the same command is given again; until it is complete, the file is not there.
+    """
+    from elmokit.cli.inputs import is_source, read_inputs
+    from elmokit.encoders import Elmo
+    from elmokit.formats import ReadReport
+    from elmokit.layers import LayerChoice
+    from elmokit.store import StoreOptions
+    from elmokit.store.write import check_target
+    from elmokit.text import load_tokenizer
+
+    LayerChoice.parse(layers)
+    for argument in inputs:  # a mistyped file name is told before a model is loaded
+        is_source(argument)
+    if output is not None:
+        check_target(output)
+    elmo = Elmo.from_pretrained(
+        model, device=device, dtype=dtype, tokenizer=tokenizer, allow_other_tokenizer=allow_other_tokenizer
+    )
+    read = ReadReport()
+    cut = load_tokenizer("whitespace") if tokenized else elmo.tokenizer
+    sentences = read_inputs(inputs, tokenizer=cut, format=format, field=field, report=read)
+    if output is None:
+        from elmokit.cli.show import show_vectors
+
+        show_vectors(elmo, sentences, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
+        return
+    options = StoreOptions(
+        layers=layers,
+        batch_tokens=batch_tokens,
+        normalise=normalise,
+        use_sentence_keys=use_sentence_keys,
+        forget_sentences=forget_sentences,
+    )
+    done = _write(elmo, sentences, output, options, restart=restart)
+    _tell(done, read, output, options, longest_word=elmo.pretrained.config.tokens.max_characters - 2)
+
+
+def _write(
+    elmo: "Elmo", sentences: "Iterator[Sentence]", output: Path, options: "StoreOptions", *, restart: bool
+) -> "StoreReport":
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from elmokit.store import write_vectors
+
+    console = Console(stderr=True)
+    counted = MofNCompleteColumn(), TextColumn("sentences"), TimeElapsedColumn()
+    shown = SpinnerColumn(), TextColumn("embedding"), *counted
+    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("embedding", total=None)
+        return write_vectors(
+            elmo, sentences, output, options=options, restart=restart, seen=lambda n: progress.advance(task, n)
+        )
+
+
+def _tell(done: "StoreReport", read: "ReadReport", output: Path, options: "StoreOptions", *, longest_word: int) -> None:
+    """What was written, and what was met on the way: nothing is dropped or changed in silence."""
+    keyed = options.use_sentence_keys and output.suffix.lower() in (".h5", ".hdf5")
+    typer.echo(f"{output}: {done.sentences:,} sentences, {done.tokens:,} tokens", err=True)
+    notes = [
+        ("taken over from an earlier run", done.resumed_at, ""),
+        ("empty sentences, blank lines among them", done.empty, "left out" if keyed else "kept without vectors"),
+        ("repeated sentences", done.duplicates, "written once" if keyed else "written each time"),
+        (f"words over {longest_word} characters or bytes", done.overlong_words, "cut there, as in training"),
+        ("bytes that are not UTF-8", read.bad_bytes, "read as U+FFFD"),
+    ]
+    for what, count, how in notes:
+        if count:
+            typer.echo(f"  {what}: {count:,}" + (f" ({how})" if how else ""), err=True)
+    if keyed:
+        typer.echo("  keys are the sentences, with U+2215 for slashes", err=True)
+    if not done.sentences:
+        typer.echo("  the input held no sentences", err=True)

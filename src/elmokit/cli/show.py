@@ -1,0 +1,93 @@
+"""Vectors to look at: what each word is nearest to, and how alike the sentences are."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from elmokit.encoders import Elmo, Embedding
+    from elmokit.text import Sentence
+
+SENTENCES, TOKENS, NUMBERS = 8, 40, 4  # shown at most: sentences, tokens of each, numbers of each vector
+
+
+def show_vectors(
+    elmo: "Elmo", sentences: "Iterator[Sentence]", *, layers: str, batch_tokens: int | None, normalise: bool
+) -> None:
+    from rich.console import Console
+
+    given = list(islice(sentences, SENTENCES))
+    if not given:
+        typer.echo("the input held no sentences", err=True)
+        return
+    more = next(sentences, None) is not None
+    embedded = list(elmo.stream(given, layers=layers, batch_tokens=batch_tokens, normalise=normalise))
+    console = Console(highlight=False)
+    everything = [(s, t, v) for s, e in enumerate(embedded) for t, v in enumerate(_flat(e)[:TOKENS])]
+    for number, one in enumerate(embedded):
+        _show_sentence(console, number, one, everything, embedded)
+    if len(embedded) > 1:
+        _show_likeness(console, embedded)
+    if more:
+        console.print(f"[dim]... and more sentences; these were the first {SENTENCES}. -o FILE keeps them all.[/dim]")
+
+
+def _flat(one: "Embedding") -> Any:
+    """One vector per token: layers kept apart stand side by side for comparing. (T, D)"""
+    vectors = one.vectors
+    return vectors if vectors.ndim == 2 else vectors.swapaxes(0, 1).reshape(vectors.shape[1], -1)
+
+
+def _show_sentence(
+    console: Any, number: int, one: "Embedding", everything: list[tuple[int, int, Any]], embedded: "list[Embedding]"
+) -> None:
+    import numpy as np
+    from rich.markup import escape
+    from rich.table import Table
+
+    tokens = one.sentence.tokens
+    shape = " x ".join(map(str, one.vectors.shape))
+    console.print(f"[bold]{number + 1}[/bold]  {escape(' '.join(tokens[:TOKENS]))}   [dim]{shape}[/dim]")
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    table.add_column("token")
+    table.add_column("length", justify="right")
+    table.add_column("nearest other word")
+    table.add_column("first numbers")
+    for t, vector in enumerate(_flat(one)[:TOKENS]):
+        others = [(cosine(vector, v), s, k) for s, k, v in everything if (s, k) != (number, t)]
+        nearest = "-"
+        if others:
+            likeness, s, k = max(others)
+            nearest = f"{likeness:.2f}  {escape(embedded[s].sentence.tokens[k])} [dim]({s + 1}:{k + 1})[/dim]"
+        numbers = " ".join(f"{x:+.3f}" for x in vector[:NUMBERS])
+        table.add_row(escape(tokens[t]), f"{np.linalg.norm(vector):.2f}", nearest, f"[dim]{numbers} ...[/dim]")
+    if tokens:
+        console.print(table)
+    if len(tokens) > TOKENS:
+        console.print(f"[dim]  ... and {len(tokens) - TOKENS:,} more tokens[/dim]")
+    console.print()
+
+
+def _show_likeness(console: Any, embedded: "list[Embedding]") -> None:
+    """Cosines of the sentences' mean vectors."""
+    import numpy as np
+    from rich.table import Table
+
+    means = [v.mean(axis=0) if len(v) else np.zeros(v.shape[1]) for v in map(_flat, embedded)]
+    table = Table(title="how alike the sentences are (cosine of their means)", title_justify="left", box=None)
+    table.add_column("")
+    for k in range(len(means)):
+        table.add_column(str(k + 1), justify="right")
+    for k, mean in enumerate(means):
+        table.add_row(str(k + 1), *(f"{cosine(mean, other):.2f}" for other in means))
+    console.print(table)
+
+
+def cosine(a: Any, b: Any) -> float:
+    """Between -1 and 1; 0 where one of them is zero."""
+    import numpy as np
+
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / size if size else 0.0
