@@ -1,7 +1,10 @@
 """A model in facts: what `elmokit info` prints and a model card says."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
+
+from torch import Tensor
 
 from elmokit.weights.pretrained import Pretrained
 
@@ -13,6 +16,10 @@ PARTS = {  # by the start of a parameter's name
     "tokens.projection": "token projection",
     "lstm": "LSTM",
 }
+
+
+def type_names(tensors: Iterable[Tensor]) -> str:
+    return ", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors}))
 
 
 def count_parameters(pretrained: Pretrained) -> dict[str, int]:
@@ -45,8 +52,9 @@ def describe(pretrained: Pretrained) -> dict[str, Any]:
         inputs |= {"words": tokens.n_words, "word_width": tokens.word_dim}
     tokenizer = pretrained.tokenizer
     return {
-        "origin": pretrained.origin,
         "source": pretrained.source,
+        "format": pretrained.format,
+        "origin": pretrained.origin,
         "layers": config.depth,
         "width": config.width,
         "directions": list(config.directions),
@@ -64,5 +72,5 @@ def describe(pretrained: Pretrained) -> dict[str, Any]:
         "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
         "softmax": None if pretrained.softmax is None else list(pretrained.softmax.weight.shape),
         "tokenizer": None if tokenizer is None else {"name": tokenizer.name, "version": tokenizer.version},
-        "dtypes": sorted({str(t.dtype).removeprefix("torch.") for t in pretrained.tensors.values()}),
+        "dtype": pretrained.stored or type_names(pretrained.tensors.values()),
     }

@@ -101,6 +101,7 @@ def read_official(
         vocabulary=words,
         softmax=output,
         origin="official",
+        format="official",
         source=str(weights),
         extra={"official": {"options": dict(stated.values), "one_layer_names": one_layer}},
     )

@@ -14,7 +14,7 @@ BUNDLED = Path(elmokit.__file__).parent / "models"  # one folder per model, in e
 DEFAULT = "en"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
-Format = Literal["elmokit", "official"]
+SavedFormat = Literal["elmokit", "official"]
 
 
 def load_pretrained(
@@ -71,7 +71,7 @@ def save_pretrained(
     pretrained: Pretrained,
     folder: str | Path,
     *,
-    format: Format = "elmokit",
+    format: SavedFormat = "elmokit",
     dtype: Dtype | None = None,
     softmax: bool = True,
 ) -> Path:

@@ -92,7 +92,9 @@ def read_manylangs(folder: Path, *, allow_nonfinite: bool = False) -> Pretrained
     )
     check_codec(codec, config, str(folder))
     extra = {"manylangs": {"config": dict(stated.values)}}
-    return Pretrained(config, tensors, codec=codec, origin="manylangs", source=str(folder), extra=extra)
+    return Pretrained(
+        config, tensors, codec=codec, origin="manylangs", format="manylangs", source=str(folder), extra=extra
+    )
 
 
 def _read_config(folder: Path) -> Section:

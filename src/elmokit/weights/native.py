@@ -22,6 +22,7 @@ from elmokit.nn.bilm import BiLMConfig, Direction
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
 from elmokit.weights.card import MARK, write_card
+from elmokit.weights.description import type_names
 from elmokit.weights.fields import MANY, Section
 from elmokit.weights.pretrained import (
     CodecSpec,
@@ -49,7 +50,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
     if output is not None:
         tensors |= {f"{SOFTMAX}weight": output.weight, f"{SOFTMAX}bias": output.bias}
     packed = pack(tensors, dtype)
-    digest = _digest_tensors(packed)
+    digest, stored = _digest_tensors(packed), dtype or type_names(packed.values())
     codec = pretrained.codec
     shared = codec.words is not None and codec.words == pretrained.vocabulary
     lists = {"vocab.txt": pretrained.vocabulary, "words.txt": None if shared else codec.words}
@@ -68,7 +69,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
         "vocabulary": _mention("vocab.txt", pretrained.vocabulary),
         "softmax": None if output is None else {"words": len(output.bias)},
         "origin": pretrained.origin,
-        "weights": {"file": WEIGHTS, "dtype": dtype or _types(packed), "digest": digest},
+        "weights": {"file": WEIGHTS, "dtype": stored, "digest": digest},
         "extra": pretrained.extra,
     }
     try:
@@ -82,7 +83,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
     for name, symbols in lists.items():
         if symbols is not None:
             write_text(folder / name, write_symbols(symbols))
-    _write_card(pretrained, folder, stored=dtype or _types(packed))
+    _write_card(pretrained, folder, stored=stored)
     write_text(folder / CONFIG, text)
 
 
@@ -125,6 +126,8 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
         vocabulary=_read_list(folder, stated, "vocabulary"),
         softmax=_softmax(tensors, config, folder) if softmax and stated.optional_section("softmax") else None,
         origin=origin,  # type: ignore[arg-type]
+        format="elmokit",
+        stored=stated.section("weights").text("dtype"),
         source=str(folder),
         extra={} if extra is None else dict(extra.values),
     )
@@ -221,10 +224,6 @@ def _digest_tensors(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}\n".encode())
         digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _types(packed: Mapping[str, Tensor]) -> str:
-    return ", ".join(sorted({str(values.dtype).removeprefix("torch.") for values in packed.values()}))
 
 
 def _write_card(pretrained: Pretrained, folder: Path, *, stored: str) -> None:

@@ -13,6 +13,8 @@ from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, ByteCodec, Codec, Dictionar
 from elmokit.errors import WeightsError
 from elmokit.nn.bilm import BiLM, BiLMConfig
 
+Format = Literal["elmokit", "official", "manylangs"]
+
 WORD_MARKS = ("<oov>", "<bos>", "<eos>")  # what ELMoForManyLangs' dictionaries must name
 CHARACTER_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
 
@@ -66,7 +68,9 @@ class Pretrained:
         None  # target words in softmax order, <S> </S> <UNK> first where the tool has them
     )
     softmax: SoftmaxTensors | None = None
-    origin: Literal["elmokit", "official", "manylangs"] = "elmokit"
+    origin: Format = "elmokit"  # the tool whose files it first came from
+    format: Format | None = None  # the files it was read from now; None: made in memory
+    stored: str | None = None  # the type of the numbers in those files, where the tensors no longer show it
     source: str = ""  # where it was read from, for messages
     extra: dict[str, Any] = field(default_factory=dict)  # what the config file said besides; kept when saved again
 

@@ -1,0 +1,69 @@
+"""`elmokit convert`: a model from one file format to another."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Target(StrEnum):
+    elmokit = "elmokit"
+    official = "official"
+
+
+class Numbers(StrEnum):
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    int8 = "int8"
+
+
+def convert(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder, archive, .hdf5 file, hub id or bundled name.")
+    ],
+    output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the converted model goes.")],
+    *,
+    to: Annotated[
+        Target, typer.Option(help="elmokit: safetensors; official: HDF5 with options.json.")
+    ] = Target.elmokit,
+    dtype: Annotated[
+        Numbers | None, typer.Option(help="Type of the stored numbers; default as they are. int8 is for elmokit only.")
+    ] = None,
+    softmax: Annotated[bool, typer.Option(help="Keep the output layer, where the model has one.")] = True,
+    options: Annotated[Path | None, typer.Option(help="options.json, where it does not lie with the weights.")] = None,
+    vocabulary: Annotated[Path | None, typer.Option(help="vocab.txt, where it does not lie with the weights.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
+    licence: Annotated[str | None, typer.Option(help="The model's licence, for its card, such as cc-by-4.0.")] = None,
+    language: Annotated[str | None, typer.Option(help="The model's language, for its card, such as en.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
+) -> None:
+    """Convert a model: official or ELMoForManyLangs files to elmokit's own, and elmokit's to official ones.
+
+        elmokit convert elmo-original/ my-elmo/
+        elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
+        elmokit convert my-elmo/ small/ --dtype int8
+        elmokit convert my-elmo/ for-allennlp/ --to official
+
+    Official files come back bit for bit from elmokit's own, options.json included, unless --dtype changes the numbers.
+    ELMoForManyLangs models have dictionaries that the official format has no place for, so they go to elmokit's only.
+    """
+    from dataclasses import replace
+
+    from rich.console import Console
+    from rich.filesize import decimal
+
+    from elmokit.errors import WeightsError
+    from elmokit.weights import load_pretrained, save_pretrained
+
+    taken = [name for name in ("config.json", "options.json") if (output / name).exists()]
+    if taken and not overwrite:
+        raise WeightsError(f"{output}: a model is there already ({taken[0]}); give another folder, or --overwrite")
+    pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary)
+    notes = {name: value for name, value in (("licence", licence), ("language", language)) if value is not None}
+    pretrained = replace(pretrained, extra=pretrained.extra | notes)
+    save_pretrained(pretrained, output, format=to.value, dtype=None if dtype is None else dtype.value, softmax=softmax)
+    size = decimal(sum(path.stat().st_size for path in output.iterdir() if path.is_file()))
+    made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {size})"
+    Console(highlight=False, stderr=True, soft_wrap=True).print(made, markup=False)

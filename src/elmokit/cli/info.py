@@ -1,0 +1,112 @@
+"""`elmokit info`: what a model is."""
+
+from typing import Annotated, Any
+
+import typer
+
+FORMATS = {
+    "elmokit": "elmokit (safetensors)",
+    "official": "official (HDF5 and options.json)",
+    "manylangs": "ELMoForManyLangs",
+}
+INPUTS = {"bytes": "UTF-8 bytes", "words": "words of a vocabulary", "dictionary": "symbols of its dictionaries"}
+
+
+def info(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="Model folder, archive, .hdf5 file or hub id; default the bundled one."),
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
+) -> None:
+    """Describe a model: its format, shape, parameters, vocabulary, and what it was made with.
+
+        elmokit info my-elmo/
+        elmokit info 144.zip --json
+
+    The whole file is read and checked on the way: a model that info describes can be used.
+    """
+    import json
+
+    from elmokit.weights import load_pretrained
+    from elmokit.weights.description import describe
+
+    pretrained = load_pretrained(model, revision=revision)
+    facts = describe(pretrained) | {"bytes_on_disk": _size(pretrained.source)}
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _print(facts)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.markup import escape
+    from rich.table import Table
+
+    lstm, inputs, tokenizer = facts["lstm"], facts["input"], facts["tokenizer"]
+    origin = f", made by {facts['origin']} tools" if facts["origin"] != facts["format"] else ""
+    rows = [
+        ("source", f"{facts['source']}  ({decimal(facts['bytes_on_disk'])})"),
+        ("format", f"{FORMATS[facts['format']]}{origin}; numbers in {facts['dtype']}"),
+        ("vectors", f"{facts['layers']} layers of {facts['width']}: {' and '.join(facts['directions'])}"),
+        ("input", _inputs(inputs)),
+    ]
+    if "filters" in inputs:
+        filters = ", ".join(f"{n} of width {width}" for width, n in inputs["filters"])
+        rows.append(
+            ("filters", f"{filters}; {inputs['activation']}, then {_count(inputs['highways'], 'highway layer')}")
+        )
+    projected = f", projected to {lstm['projection']}" if lstm["projection"] else ", not projected"
+    skip = "with" if lstm["skip_connections"] else "without"
+    clips = [
+        f"{what} {lstm[key]:g}" for what, key in (("cell", "cell_clip"), ("output", "projection_clip")) if lstm[key]
+    ]
+    rows += [
+        ("LSTM", f"{_count(lstm['layers'], 'layer')} of {lstm['cell']} cells{projected}, {skip} skip connections"),
+        ("clips", ", ".join(clips) or "none"),
+        ("forget bias", f"{lstm['forget_bias']:g} is added" if lstm["forget_bias"] else "in the weights"),
+        ("vocabulary", f"{facts['vocabulary']:,} words" if facts["vocabulary"] is not None else "none"),
+        ("softmax", f"{facts['softmax'][0]:,} words" if facts["softmax"] else "none: gives vectors, not probabilities"),
+        ("tokenizer", f"{tokenizer['name']}, version {tokenizer['version']}" if tokenizer else "the files do not say"),
+    ]
+    console = Console(highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, escape(value))
+    console.print(table)
+    console.print()
+    counts = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    counts.add_column("parameters", no_wrap=True)
+    counts.add_column("", justify="right")
+    for part, count in facts["parameters"].items():
+        counts.add_row(part, f"{count:,}", style="bold" if part == "total" else None)
+    console.print(counts)
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _inputs(inputs: dict[str, Any]) -> str:
+    parts = []
+    if "words" in inputs:
+        parts.append(f"{inputs['words']:,} words as vectors of {inputs['word_width']}")
+    if "characters" in inputs:
+        parts.append(
+            f"{inputs['characters']:,} characters as vectors of {inputs['character_width']}, up to "
+            f"{inputs['longest_word']} a word"
+        )
+    return f"{INPUTS[inputs['kind']]}: {' and '.join(parts)}"
+
+
+def _size(source: str) -> int:
+    from pathlib import Path
+
+    path = Path(source)
+    return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.iterdir() if p.is_file())

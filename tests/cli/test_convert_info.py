@@ -1,0 +1,111 @@
+"""`elmokit convert` and `elmokit info`, run as commands."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import reference as ref
+from elmokit.cli.convert import convert
+from elmokit.cli.info import info
+from elmokit.errors import WeightsError
+from elmokit.weights import load_pretrained
+
+MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs" / "both"
+OPTIONS = {
+    "lstm": {
+        "dim": 6,
+        "projection_dim": 4,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 2.5,
+        "use_skip_connections": True,
+    },
+    "char_cnn": {"activation": "relu", "embedding": {"dim": 3}, "filters": [[1, 2], [3, 3]], "n_highway": 1},
+    "n_tokens_vocab": 4,
+}
+
+app = typer.Typer()
+app.command()(convert)
+app.command()(info)
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    folder = tmp_path / "official"
+    folder.mkdir()
+    (folder / "options.json").write_text(json.dumps(OPTIONS))
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
+    with h5py.File(folder / "weights.hdf5", "w") as file:
+        for key, array in ref.random_official(np.random.default_rng(0), OPTIONS, softmax=True).items():
+            file[key] = array
+    return folder
+
+
+def test_official_to_ours_and_back(model, tmp_path):
+    said = run("convert", model, tmp_path / "own", "--licence", "cc-by-4.0")
+    assert "(official) is now" in said
+    assert 'license: "cc-by-4.0"' in (tmp_path / "own" / "README.md").read_text()
+    run("convert", tmp_path / "own", tmp_path / "back", "--to", "official")
+    assert json.loads((tmp_path / "back" / "options.json").read_text()) == OPTIONS
+    with h5py.File(model / "weights.hdf5") as first, h5py.File(tmp_path / "back" / "weights.hdf5") as second:
+        names: list[str] = []
+        first.visit(names.append)
+        for name in names:
+            if isinstance(first[name], h5py.Dataset):
+                assert first[name][...].tobytes() == second[name][...].tobytes()
+
+
+def test_manylangs_to_ours(tmp_path):
+    run("convert", MANYLANGS, tmp_path / "own")
+    assert load_pretrained(tmp_path / "own").codec == load_pretrained(MANYLANGS).codec
+
+
+def test_smaller_numbers_without_softmax(model, tmp_path):
+    run("convert", model, tmp_path / "own", "--dtype", "int8", "--no-softmax")
+    found = load_pretrained(tmp_path / "own")
+    assert (found.softmax, found.stored) == (None, "int8")
+
+
+def test_a_model_is_not_overwritten_by_accident(model, tmp_path):
+    run("convert", model, tmp_path / "own")
+    with pytest.raises(WeightsError, match="a model is there already"):
+        run("convert", MANYLANGS, tmp_path / "own")
+    run("convert", MANYLANGS, tmp_path / "own", "--overwrite")
+    assert load_pretrained(tmp_path / "own").origin == "manylangs"
+
+
+def test_info_for_programs(model):
+    facts = json.loads(run("info", model, "--json"))
+    assert facts["format"] == "official"
+    assert facts["parameters"]["softmax"] == 4 * 4 + 4
+    assert facts["parameters"]["total"] == sum(n for part, n in facts["parameters"].items() if part != "total")
+    assert (facts["layers"], facts["width"], facts["vocabulary"], facts["softmax"]) == (3, 8, 4, [4, 4])
+    assert facts["lstm"]["projection_clip"] == 2.5
+    assert facts["bytes_on_disk"] == sum(path.stat().st_size for path in model.iterdir())
+
+
+def test_info_for_people(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    said = run("info", model)
+    for text in (
+        "official (HDF5",
+        "3 layers of 8",
+        "2 layers of 6 cells, projected to 4",
+        "cell 3, output 2.5",
+        "4 words",
+    ):
+        assert text in said
+    assert "ELMoForManyLangs" in run("info", MANYLANGS)
+    run("convert", model, tmp_path / "own", "--dtype", "int8")
+    assert "elmokit (safetensors), made by official tools; numbers in int8" in run("info", tmp_path / "own")
