@@ -73,11 +73,13 @@ def _cases() -> list[Case]:
         Case("input gradient apart", dense, plan=(("hoist", False), ("fold_dx", False))),
         Case("small model", (300,) * 4, keep=True, **whole),
         Case("small model, bfloat16", (300,) * 4, keep=True, dtype="bfloat16", **whole),
+        Case("small model, bfloat16, tma", (300,) * 4, keep=True, dtype="bfloat16", plan=_TMA, **whole),
         Case("small model, float16", (300,) * 4, keep=True, dtype="float16", **whole),
         Case("small model, bfloat16, shrinking", (70, 70, 33, 5, 1), dtype="bfloat16", **whole),
     ]
 
 
+_TMA = (("hoist", False), ("weave", True), ("tma", True))
 _LIBRARY = (("hoist", False), ("library_project", True), ("library_feed", True), ("library_du", True))
 
 
@@ -258,6 +260,9 @@ def _variants() -> dict[str, dict[str, object]]:
         **tiles("gates", (128, 32, 64, 4, 3), (128, 64, 64, 8, 3), weave=False),
         **tiles("gates", (128, 64, 64, 8, 3), (128, 64, 64, 8, 4), (128, 32, 64, 8, 3), (64, 64, 64, 4, 3)),
         **tiles("gates", (128, 32, 128, 4, 2), (256, 32, 64, 8, 3), (64, 32, 64, 4, 4), (128, 32, 32, 4, 6)),
+        "tma": {"tma": True},
+        **tiles("gates", (128, 32, 64, 8, 3), (128, 64, 64, 8, 3), (128, 64, 64, 8, 4), (64, 32, 64, 4, 4), tma=True),
+        **tiles("feed_backward", (128, 128, 64, 4, 4), (128, 128, 64, 8, 6), (128, 128, 128, 8, 3), tma=True),
         "library project": {"library_project": True},
         **tiles("project", (128, 64, 64, 8, 4), (64, 64, 64, 4, 5), (128, 64, 128, 4, 3), (64, 128, 64, 4, 4)),
         **tiles("project", (128, 128, 64, 8, 4), project_split=2),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights
 from elmokit.kernels.triton_lstm_backward import cell_backward_kernel, feed_backward_kernel, spread_kernel
@@ -110,14 +111,16 @@ def _forward(
             ready = torch.baddbmm(bias.to(dtype).unsqueeze(1), x[:, ready_from:ready_to], w_x)  # (R, n, 4H)
         before = 0 if t == 0 or not save else B + starts[t - 1]
         tile = plan.gates or gates_tile(rows, dtype)
+        tma = plan.tma and plan.weave and dtype != torch.float32 and H % tile.cols == 0 and K % tile.depth == 0
         gates_kernel[(triton.cdiv(rows, tile.rows) * triton.cdiv(H, tile.cols), R)](
-            feed, gate_weight, bias, ready, keep, cell, gates, u,
+            _tiles(feed, tile.rows, tile.depth) if tma else feed,
+            _tiles(gate_weight, 4 * tile.cols, tile.depth) if tma else gate_weight, bias, ready, keep, cell, gates, u,
             rows, at, at if rows_feed == N else 0, at - ready_from, before, B + at if save else 0, at if save else 0,
             N, rows_feed, ready_to - ready_from, cell.shape[1], u.shape[1],
             rules.forget_bias, rules.cell_clip or 0.0,
-            H=H, K=K, HOIST=plan.hoist, WOVEN=plan.weave, KEEP=keep is not None, CLIP=rules.cell_clip is not None,
-            SAVE=save, FAST=fast, PRECISION=exact, BM=tile.rows, BU=tile.cols, BK=tile.depth,
-            num_warps=tile.warps, num_stages=tile.stages,
+            H=H, K=K, HOIST=plan.hoist, WOVEN=plan.weave, TMA=tma, KEEP=keep is not None,
+            CLIP=rules.cell_clip is not None, SAVE=save, FAST=fast, PRECISION=exact,
+            BM=tile.rows, BU=tile.cols, BK=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         next_at = starts[t + 1]
         at_feed = next_at if rows_feed == N else 0
@@ -282,9 +285,13 @@ def _backward(
             continue
         tile = plan.feed_backward or product_tile(rows, X + P, R, dtype)
         grid = (triton.cdiv(rows, tile.rows) * triton.cdiv(X + P, tile.cols), R, plan.feed_split)
+        even = (X + P) % tile.cols == 0 and 4 * H % (tile.depth * plan.feed_split) == 0
+        tma = plan.tma and dtype != torch.float32 and even
         feed_backward_kernel[grid](
-            dgates, weight, dinput, dh, tape.raw, keep, partial, *where, B, limit,
-            H=H, K=K, FIRST=K - X - P, SPLIT=plan.feed_split, PRECISION=exact, **same,
+            _tiles(dgates, tile.rows, tile.depth) if tma else dgates,
+            _tiles(weight, tile.depth, tile.cols) if tma else weight,
+            dinput, dh, tape.raw, keep, partial, *where, B, limit,
+            H=H, K=K, FIRST=K - X - P, SPLIT=plan.feed_split, TMA=tma, PRECISION=exact, **same,
             BM=tile.rows, BN=tile.cols, BK=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         if plan.feed_split > 1:
@@ -309,6 +316,11 @@ def _last(history: Tensor, initial: Tensor, steps: tuple[int, ...], starts: tupl
     if end < initial.shape[1]:
         pieces.append(initial[:, end:])
     return torch.cat(pieces, dim=1)
+
+
+def _tiles(matrix: Tensor, rows: int, cols: int) -> TensorDescriptor:
+    """All directions' rows below each other, to be fetched in tiles of this shape."""
+    return TensorDescriptor.from_tensor(matrix.flatten(0, 1), [rows, cols])
 
 
 def _parts(split: int, R: int, rows: int, cols: int, device: torch.device) -> Tensor | None:

@@ -125,7 +125,7 @@ def feed_backward_kernel(
     dgates, weight, dx, dh, raw, keep, partial,
     rows, at, at_dh, at_raw, rows_all, rows_dh, rows_partial, proj_clip,
     H: tl.constexpr, K: tl.constexpr, P: tl.constexpr, FIRST: tl.constexpr, X: tl.constexpr, SPLIT: tl.constexpr,
-    KEEP: tl.constexpr, CLIP: tl.constexpr, PRECISION: tl.constexpr,
+    TMA: tl.constexpr, KEEP: tl.constexpr, CLIP: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """dfeed = dgates weight, columns FIRST.. of K, of which the first X are the input's. SPLIT as in the projection."""
@@ -138,18 +138,25 @@ def feed_backward_kernel(
     near = tl.minimum(row, rows - 1)
     near_col = within(col, K - FIRST, BN)
     k = part * BK + tl.arange(0, BK)
-    dgates_at = dgates + (r * rows_all + at) * 4 * H + near[:, None] * 4 * H + k[None, :]
-    weight_at = weight + r * 4 * H * K + FIRST + k[:, None] * K + near_col[None, :]
     acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, 4 * H, BK * SPLIT):
-        if (4 * H) % (BK * SPLIT) == 0:
-            acc = tl.dot(tl.load(dgates_at), tl.load(weight_at), acc, input_precision=PRECISION)
-        else:
-            inside = k < 4 * H - start
-            a = tl.load(dgates_at, mask=inside[None, :], other=0.0)
-            acc = tl.dot(a, tl.load(weight_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
-        dgates_at += BK * SPLIT
-        weight_at += BK * SPLIT * K
+    if TMA:  # `dgates` and `weight` are descriptors, as in the forward pass
+        dgates_row = (tl.program_id(1) * rows_all + at + (tile % row_tiles) * BM).to(tl.int32)
+        weight_row = (tl.program_id(1) * 4 * H).to(tl.int32)
+        first = FIRST + (tile // row_tiles) * BN
+        for start in range(part * BK, 4 * H, BK * SPLIT):
+            acc = tl.dot(dgates.load([dgates_row, start]), weight.load([weight_row + start, first]), acc)
+    else:
+        dgates_at = dgates + (r * rows_all + at) * 4 * H + near[:, None] * 4 * H + k[None, :]
+        weight_at = weight + r * 4 * H * K + FIRST + k[:, None] * K + near_col[None, :]
+        for start in range(0, 4 * H, BK * SPLIT):
+            if (4 * H) % (BK * SPLIT) == 0:
+                acc = tl.dot(tl.load(dgates_at), tl.load(weight_at), acc, input_precision=PRECISION)
+            else:
+                inside = k < 4 * H - start
+                a = tl.load(dgates_at, mask=inside[None, :], other=0.0)
+                acc = tl.dot(a, tl.load(weight_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
+            dgates_at += BK * SPLIT
+            weight_at += BK * SPLIT * K
     live = alive(row, rows, col, K - FIRST, BN)
     if SPLIT > 1:
         spot = ((part * tl.num_programs(1) + r) * rows_partial + row[:, None]) * (K - FIRST) + col[None, :]

@@ -26,8 +26,8 @@ def gates_kernel(
     rows, at, at_feed, at_ready, at_before, at_after, at_u, rows_all, rows_feed, rows_ready, rows_cell, rows_u,
     forget_bias, cell_clip,
     H: tl.constexpr, K: tl.constexpr,
-    HOIST: tl.constexpr, WOVEN: tl.constexpr, KEEP: tl.constexpr, CLIP: tl.constexpr, SAVE: tl.constexpr,
-    FAST: tl.constexpr, PRECISION: tl.constexpr,
+    HOIST: tl.constexpr, WOVEN: tl.constexpr, TMA: tl.constexpr, KEEP: tl.constexpr, CLIP: tl.constexpr,
+    SAVE: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """One tile: BM rows of BU cell units with all four gates of each, so that the cell never leaves registers.
@@ -42,13 +42,16 @@ def gates_kernel(
     near = tl.minimum(row, rows - 1)  # rows past the end repeat the last: no masks in the loop
     near_unit = within(unit, H, BU)
     k = tl.arange(0, BK)
-    feed_at = feed + (r * rows_feed + at_feed) * K + near[:, None] * K + k[None, :]
-    weight += r * 4 * H * K
-    if WOVEN:
-        # Weight rows in the order of elmokit.kernels.triton_lstm_plan.weave: one wide product, then a split of the
-        # accumulator that moves nothing between threads, because the order follows the tensor core's own layout.
+    if TMA:  # the copy engine fetches whole tiles; `feed` and `weight` are descriptors. It implies WOVEN
+        feed_row = (tl.program_id(1) * rows_feed + at_feed + (tile % row_tiles) * BM).to(tl.int32)
+        weight_row = (tl.program_id(1) * 4 * H + (tile // row_tiles) * 4 * BU).to(tl.int32)
+        acc = tl.zeros((BM, 4 * BU), tl.float32)
+        for start in range(0, K, BK):
+            acc = tl.dot(feed.load([feed_row, start]), weight.load([weight_row, start]).T, acc)
+    elif WOVEN:
+        feed_at = feed + (r * rows_feed + at_feed) * K + near[:, None] * K + k[None, :]
         n = within((tile // row_tiles) * 4 * BU + tl.arange(0, 4 * BU), 4 * H, 4 * BU)
-        weight_at = weight + n[None, :] * K + k[:, None]
+        weight_at = weight + r * 4 * H * K + n[None, :] * K + k[:, None]
         acc = tl.zeros((BM, 4 * BU), tl.float32)
         for start in range(0, K, BK):
             if K % BK == 0:
@@ -59,12 +62,9 @@ def gates_kernel(
                 acc = tl.dot(a, tl.load(weight_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
             feed_at += BK
             weight_at += BK
-        quads = tl.permute(tl.reshape(acc, (BM, BU // 4, 2, 4, 2)), (0, 1, 3, 2, 4))
-        even, odd = tl.split(tl.reshape(quads, (BM, BU, 2, 2)))
-        i, f = tl.split(even)
-        j, o = tl.split(odd)
     else:
-        weight_at = weight + near_unit[None, :] * K + k[:, None]
+        feed_at = feed + (r * rows_feed + at_feed) * K + near[:, None] * K + k[None, :]
+        weight_at = weight + r * 4 * H * K + near_unit[None, :] * K + k[:, None]
         i = tl.zeros((BM, BU), tl.float32)
         j = tl.zeros((BM, BU), tl.float32)
         f = tl.zeros((BM, BU), tl.float32)
@@ -90,6 +90,13 @@ def gates_kernel(
             feed_at += BK
             weight_at += BK
 
+    if WOVEN:
+        # Weight rows are in the order of elmokit.kernels.triton_lstm_plan.pack_weights: one wide product, then a split
+        # of it that moves nothing between threads, because the order follows the tensor core's own layout.
+        quads = tl.permute(tl.reshape(acc, (BM, BU // 4, 2, 4, 2)), (0, 1, 3, 2, 4))
+        even, odd = tl.split(tl.reshape(quads, (BM, BU, 2, 2)))
+        i, f = tl.split(even)
+        j, o = tl.split(odd)
     live = alive(row, rows, unit, H, BU)
     if HOIST:
         ready_at = ready + (r * rows_ready + at_ready) * 4 * H + near[:, None] * 4 * H + near_unit[None, :]

@@ -26,6 +26,7 @@ class Plan:
     project: Tile | None = None
     cell_backward: Tile | None = None
     feed_backward: Tile | None = None
+    tma: bool = False  # Hopper's copy engine for the two large products of a step; only where tiles divide evenly
     project_split: int = 1  # the sum over H shared out among so many programs
     feed_split: int = 1
     library_project: bool = False  # the library's matrix product and a pointwise kernel instead of one fused kernel
