@@ -4,7 +4,7 @@ The mean of both directions' losses; token encoder and softmax shared, LSTMs sep
 half-precision run casts them anew in every step, so that each step's small updates are not lost.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,24 @@ class Inputs(NamedTuple):
     noise: Tensor  # uniform numbers for the negatives
 
 
+class _Gather(torch.autograd.Function):
+    """vectors (U, P)[which]; the gradient is summed in float32 and, unlike plain indexing's, without sorting."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, which: Tensor) -> Tensor:
+        ctx.save_for_backward(which)
+        ctx.like = vectors.shape, vectors.dtype
+        return vectors[which]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (which,) = ctx.saved_tensors
+        shape, dtype = ctx.like
+        total = torch.zeros(shape, dtype=torch.promote_types(dtype, torch.float32), device=grad.device)
+        total.index_add_(0, which.flatten(), grad.flatten(0, -2).to(total.dtype))
+        return total.to(dtype), None
+
+
 class _Windows(nn.Module):
     """The biLM over packed windows; a module of its own so that it can be called with cast parameters."""
 
@@ -32,7 +50,7 @@ class _Windows(nn.Module):
         self.bilm = bilm
 
     def forward(self, types: Tensor, which: Tensor, keep: Tensor, state: State, rows: int) -> tuple[Tensor, State]:
-        x = self.bilm.tokens(types)[which]  # (R, N, P)
+        x = _Gather.apply(self.bilm.tokens(types), which)  # type: ignore[no-untyped-call]  # (R, N, P)
         steps = (rows,) * (which.shape[1] // rows)
         layers, ended = self.bilm.run(x, steps, state, keep=keep.to(x.dtype).expand(len(x), -1))
         return layers[-1], ended

@@ -1,0 +1,72 @@
+"""`elmokit pretrain`: raw text in, model out. Every field of the configuration is a flag."""
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from elmokit.pretrain.config import PRESETS, PretrainConfig, load_config
+
+Corpus = Annotated[
+    list[str], typer.Argument(help="files (txt, gz, xz, zst, jsonl, parquet), folders or globs", metavar="CORPUS...")
+]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", help="the run's folder; an unfinished run there is gone on with")
+]
+Preset = Annotated[str, typer.Option(help=f"the model's size: {', '.join(PRESETS)}")]
+Config = Annotated[Path | None, typer.Option(help="a TOML file of the fields below")]
+HeldOut = Annotated[list[str] | None, typer.Option("--heldout-corpus", help="validate on this text, not on a share")]
+Prepared = Annotated[Path | None, typer.Option(help="folder of the prepared text, for several runs to share")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress display; the log is written all the same")]
+
+
+def pretrain(
+    corpus: Corpus,
+    output: Output,
+    preset: Preset = "medium",
+    config: Config = None,
+    heldout_corpus: HeldOut = None,
+    prepared: Prepared = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    **flags: Any,
+) -> None:
+    """Pre-train a biLM from raw text.
+
+    Counts the words, builds the vocabulary, sets a held-out part aside, trains, validates and saves; the model is in
+    OUTPUT/model. Stop it at any time: the same command goes on from the last checkpoint.
+
+        elmokit pretrain wiki/*.txt.xz -o run --preset medium
+        elmokit pretrain corpus.txt -o run --preset tiny --epochs 3
+        elmokit pretrain text.jsonl -o run --config my.toml --text-field body --tokenizer unicode
+        torchrun --nproc-per-node 4 -m elmokit pretrain corpus/ -o run --preset original
+    """
+    settings = load_config(preset, file=config, flags=flags)
+    from elmokit.pretrain.command import run_pretrain  # torch loads here, once the settings are known to be sound
+
+    run_pretrain(settings, corpus, output, heldout=heldout_corpus, prepared=prepared, device=device, show=not quiet)
+
+
+def with_fields(command: Any) -> Any:
+    """The command with an option for each field of the configuration in place of its `**flags`."""
+    hints = get_type_hints(PretrainConfig)
+    signature = inspect.signature(command)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    options = []
+    for field in fields(PretrainConfig):
+        kind = hints[field.name] if hints[field.name] in (int, float, bool) else str
+        note = typer.Option(help=field.metadata["help"], rich_help_panel="Configuration", show_default=False)
+        options.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]
+            )
+        )
+    command.__signature__ = signature.replace(parameters=[*own, *options])
+    command.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
+    return command
+
+
+pretrain = with_fields(pretrain)
