@@ -87,8 +87,8 @@ def cell_backward_kernel(
     tl.store(dgates + gates_at + H, dj.to(kind), mask=live)
     tl.store(dgates + gates_at + 2 * H, df.to(kind), mask=live)
     tl.store(dgates + gates_at + 3 * H, do.to(kind), mask=live)
-    # The bias's gradient, while it is in registers: one partial sum per tile, added up in a fixed order later. Reading
-    # all of dgates again for it would cost a few percent of the whole backward pass.
+    # The bias's gradient, while it is in registers: one partial sum per tile, added up in a fixed order later, instead
+    # of reading all of dgates again for it.
     dbias_at = dbias + (r * slots + slot + tile % row_tiles) * 4 * H + unit
     tl.store(dbias_at, tl.sum(di, axis=0), mask=unit < H)
     tl.store(dbias_at + H, tl.sum(dj, axis=0), mask=unit < H)

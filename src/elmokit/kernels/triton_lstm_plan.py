@@ -1,7 +1,7 @@
 """How the Triton recurrence runs one call: what is folded, which block shapes, which products go to the library.
 
-The table was chosen on an H200 with `benchmarks/kernels.py --bench`, which prints the alternatives. Any `Plan` gives
-the same numbers up to rounding, so a wrong guess on another GPU costs time only.
+The table follows from counting bytes, registers and shared memory for an H200; `benchmarks/kernels.py --bench` times it
+beside its alternatives. Any `Plan` gives the same numbers up to rounding, so a wrong guess costs time only.
 """
 
 from dataclasses import dataclass
