@@ -76,7 +76,8 @@ def _show_likeness(console: Any, embedded: "list[Embedding]") -> None:
     from rich.table import Table
 
     means = [v.mean(axis=0) if len(v) else np.zeros(v.shape[1]) for v in map(_flat, embedded)]
-    table = Table(title="how alike the sentences are (cosine of their means)", title_justify="left", box=None)
+    console.print("how alike the sentences are (cosine of their mean vectors)")
+    table = Table(box=None, header_style="dim")
     table.add_column("")
     for k in range(len(means)):
         table.add_column(str(k + 1), justify="right")
