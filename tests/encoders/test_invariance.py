@@ -1,5 +1,7 @@
 """Padding, batching, order and caching never change a vector."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -68,7 +70,7 @@ def test_known_words_are_not_encoded_again() -> None:
 
 
 class TestOutOfMemory:
-    batch = [(k, Sentence.of(["w"] * 8)) for k in range(8)]  # 80 positions
+    batch: ClassVar = [(k, Sentence.of(["w"] * 8)) for k in range(8)]  # 80 positions
 
     def runner(self) -> Runner:
         return Runner(MODEL.pretrained.build(), ELMO.codec, cache_words=4)
