@@ -31,7 +31,8 @@ def reference_lstm(
         width = sum(stretch)
         products = torch.baddbmm(bias, x[:, start : start + width], w_x)  # (R, n, 4H)
         at = 0
-        for rows in stretch:
+        # `split`, whose gradient is one concatenation; that of a slice would be a whole `products` of zeros per step.
+        for rows, product in zip(stretch, products.split(stretch, dim=1), strict=True):
             if rows < h.shape[1]:  # the shortest remaining sentences ended at the step before
                 ended_h.append(h[:, rows:])
                 ended_c.append(c[:, rows:])
@@ -39,7 +40,7 @@ def reference_lstm(
             if keep is not None:
                 kept = keep[:, start + at : start + at + rows, None]  # (R, rows, 1)
                 h, c = h * kept, c * kept
-            gates = torch.baddbmm(products[:, at : at + rows], h, w_h)  # (R, rows, 4H)
+            gates = torch.baddbmm(product, h, w_h)  # (R, rows, 4H)
             i, j, f, o = gates.chunk(4, dim=2)
             c = torch.sigmoid(f + rules.forget_bias) * c + torch.sigmoid(i) * torch.tanh(j)  # (R, rows, H)
             if rules.cell_clip is not None:
