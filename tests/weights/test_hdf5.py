@@ -199,6 +199,9 @@ def test_token_file_stands_in_for_the_characters(tmp_path):
     model = read_official(folder / "lm_weights.hdf5", vocabulary=folder / "vocab.txt", token_file=tokens)
     expected, _ = ref.embed(weights, OPTIONS, ["the", "cat"])
     np.testing.assert_allclose(layers_of(model, ["the", "cat"]), expected, rtol=0, atol=1e-6)
+    again = load_pretrained(save_pretrained(model, tmp_path / "again", format="official"))  # now a word-level model
+    assert (again.config, again.codec) == (model.config, model.codec)
+    np.testing.assert_array_equal(again.tensors["tokens.words.weight"], vectors)
 
 
 def test_softmax_comes_along_and_can_be_left_out(tmp_path):

@@ -90,6 +90,10 @@ def forward_only(folder: Path) -> None:
     options(OPTIONS | {"bidirectional": True})(folder)
 
 
+def one_layer_file(folder: Path) -> None:
+    write_arrays(folder / "lm_weights.hdf5", random_weights(changed("lstm.n_layers", 1)))
+
+
 H5, JSON, VOCAB = "lm_weights.hdf5", "options.json", "vocab.txt"
 OTHER = "belong to different models"
 
@@ -143,6 +147,7 @@ CASES = {
         ["no LSTM weights", "RNN_0"],
     ),
     "options of a smaller model": (options(changed("lstm.n_layers", 1)), H5, ["Cell1", OTHER]),
+    "options of two layers, file of one": (one_layer_file, H5, ["RNN_0/RNN/LSTMCell", OTHER]),
     "options of a larger model": (options(changed("lstm.n_layers", 3)), H5, ["Cell2", "missing", OTHER]),
     "options without highway": (options(changed("char_cnn.n_highway", 0)), H5, ["CNN_high_0", OTHER]),
     "options with fewer filters": (options(changed("char_cnn.filters", [[1, 2]])), H5, [OTHER]),

@@ -3,8 +3,10 @@
 import typer
 
 from elmokit.cli.compare import compare
+from elmokit.cli.convert import convert
 from elmokit.cli.elmo import elmo
 from elmokit.cli.embed import embed
+from elmokit.cli.info import info
 from elmokit.cli.perplexity import perplexity
 from elmokit.cli.predict import predict
 
@@ -17,7 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (embed, elmo, compare, perplexity, predict):
+for command in (embed, elmo, compare, info, convert, perplexity, predict):
     app.command()(command)
 
 

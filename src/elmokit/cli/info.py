@@ -23,10 +23,11 @@ def info(
 ) -> None:
     """Describe a model: its format, shape, parameters, vocabulary, and what it was made with.
 
-        elmokit info my-elmo/
-        elmokit info 144.zip --json
+    The whole model is read and checked on the way, so what this describes can be used:
 
-    The whole file is read and checked on the way: a model that info describes can be used.
+        elmokit info my-elmo/
+
+        elmokit info 144.zip --json
     """
     import json
 

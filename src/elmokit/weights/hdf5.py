@@ -78,6 +78,7 @@ def read_official(
     with open_hdf5(weights) as file, open_hdf5(token_file or weights) as table:
         one_layer = any(f"RNN_{d}/RNN/LSTMCell" in file for d in (0, 1))
         config = read_config(stated, _look_into(file, stated, table if token_file else None, one_layer=one_layer))
+        one_layer = one_layer and config.n_layers == 1
         shapes = parameter_shapes(config)
         places = _places(config, shapes, one_layer=one_layer)
         if token_file is None:

@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 from typing import Literal
 
-import elmokit
 from elmokit.errors import WeightsError
 from elmokit.weights.folder import ReadOptions, read_folder
 from elmokit.weights.pretrained import Pretrained
 from elmokit.weights.storage import Dtype
 
-BUNDLED = Path(elmokit.__file__).parent / "models"  # one folder per model, in elmokit's own format
+BUNDLED = Path(__file__).parents[1] / "models"  # one folder per model, in elmokit's own format
 DEFAULT = "en"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 

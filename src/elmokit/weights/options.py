@@ -117,6 +117,8 @@ def write_options(config: BiLMConfig, kept: dict[str, Any] | None) -> dict[str, 
 
 
 def _describes(options: dict[str, Any], contents: Contents, config: BiLMConfig) -> bool:
+    if (options.get("char_cnn") is None) != (contents.word_table is not None):
+        return False
     try:
         return read_config(Section(options, file="options.json"), contents) == config
     except WeightsError:  # they are those of a model that has since been changed
