@@ -239,3 +239,11 @@ def test_word_level_vocabulary_without_its_marks(tmp_path):
     folder = write_model(tmp_path, told, random_weights(told), ["a", "b", "<UNK>"])
     with pytest.raises(WeightsError, match=r"vocab\.txt: <S>, </S> missing"):
         load_pretrained(folder)
+
+
+@pytest.mark.parametrize("share", np.linspace(0.01, 0.99, 25).round(3))
+def test_files_cut_anywhere(tmp_path, share):
+    folder = write_model(tmp_path)
+    cut(share)(folder)
+    with pytest.raises(WeightsError, match=r"lm_weights\.hdf5: (damaged|not an HDF5)"):
+        load_pretrained(folder)

@@ -4,6 +4,7 @@ An archive comes from elsewhere, so nothing it says is trusted: no member may le
 or declare more data than the archive can plausibly hold.
 """
 
+import bz2
 import gzip
 import lzma
 import re
@@ -15,7 +16,7 @@ import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from elmokit.errors import WeightsError
 from elmokit.weights.folder import ReadOptions, read_folder
@@ -115,14 +116,29 @@ def _unpack_zip(path: Path, folder: Path) -> None:
 
 def _unpack_tar(path: Path, folder: Path) -> None:
     guard = _Guard(path, folder)
-    with tarfile.open(path, "r|*") as archive:  # a stream: each header is judged before the data behind it is passed
+    # A stream: each header is judged before the data behind it is passed.
+    with _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             if not member.isreg() and not member.isdir():
                 raise guard.refuse(member.name, "a link" if member.islnk() or member.issym() else "a device")
             target = guard.admit(member.name, member.size)
-            stream = archive.extractfile(member) if target is not None and member.isreg() else None
-            if stream is not None and target is not None:
-                _copy(stream, target, member.size)
+            contents = archive.extractfile(member) if target is not None and member.isreg() else None
+            if contents is not None and target is not None:
+                _copy(contents, target, member.size)
+        while stream.read(CHUNK):  # to the end, where the checksum stands
+            guard.total += CHUNK
+            if guard.total > guard.limit:
+                raise tarfile.ReadError("more data behind the last member")
+
+
+def _unpacked(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.open(path))
+    if start.startswith(b"BZh"):
+        return bz2.open(path)
+    return lzma.open(path) if start.startswith(b"\xfd7zXZ") else path.open("rb")
 
 
 def _copy(stream: IO[bytes], target: Path, size: int) -> None:

@@ -27,7 +27,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, RuntimeError, KeyError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:  # what the library says differs by damage
         raise WeightsError(f"{path}: damaged or incomplete HDF5 file ({error}); fetch or copy it again") from None
 
 

@@ -115,7 +115,7 @@ def _load(path: Path) -> Mapping[str, Tensor]:
         # weights_only: a pickle can run code, this loader only ever builds tensors.
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged pickles raise nearly anything
-        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        reason = re.split(r"\. |\n", str(error))[0][:200] or type(error).__name__
         raise WeightsError(f"{path}: cannot be read as weights ({reason}); fetch or copy it again") from None
     if not isinstance(state, dict) or not all(isinstance(key, str) and torch.is_tensor(v) for key, v in state.items()):
         raise WeightsError(f"{path}: holds {type(state).__name__}, expected a dictionary of tensors")
