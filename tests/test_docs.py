@@ -1,0 +1,197 @@
+"""The code in README.md and docs/ runs, and what it says about shapes and outputs is so.
+
+Every page runs from top to bottom in a folder of its own that holds what its examples name: `model/` (elmokit's
+format, with vocabulary and softmax), `options.json` and `weights.hdf5` (the same model, official), `manylangs/` and
+`corpus.txt`. What cannot run here (a hub, a GPU, an older tool) says `no-run` after the language.
+
+- python: a page's blocks share their names. A comment such as `# (2, D)` or `# [(6, D), (3, D)]` behind a statement is
+  the shape of its value; D is the model's width and L its number of layers.
+- bash: each line must succeed. console: lines after `$ ` likewise, and the lines below are the output; `...` stands for
+  anything.
+"""
+
+import ast
+import doctest
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import models
+from elmokit.__main__ import main
+from elmokit.text import load_tokenizer
+from elmokit.weights import SoftmaxTensors, TokenizerSpec, save_pretrained
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LANGUAGES = {"python", "bash", "console", "json", "toml", "text"}
+SENTENCES = (
+    "The river burst its banks after a week of rain.",
+    "She paid the money in at the bank on Friday.",
+    "He sat on the bank of the river and watched the boats.",
+    "A small model learns little from a small text, but it learns.",
+)
+SHAPE = re.compile(r"#\s*(\(.*\)|\[\(.*\)\])")
+SHELL = set("|<>&;$`*?~(){}!")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int  # of its first line of code, counted from 1
+    language: str
+    marks: tuple[str, ...]
+    code: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}, line {self.line}"
+
+
+def read_blocks(page: Path) -> Iterator[Block]:
+    fence, begin, info, code = "", 0, "", list[str]()
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        mark = re.match(r"\s*(```+)\s*(.*)$", line)
+        if not fence and mark:
+            fence, begin, info, code = mark[1], number + 1, mark[2], []
+        elif fence and line.strip() == fence:
+            language, *marks = info.split() or [""]
+            yield Block(page, begin, language, tuple(marks), "\n".join(code))
+            fence = ""
+        elif fence:
+            code.append(line)
+    assert not fence, f"{page}: the block of line {begin} does not end"
+
+
+@pytest.fixture(scope="session")
+def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the examples name."""
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "corpus.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 100), encoding="utf-8")
+    english = load_tokenizer("english")
+    words = sorted({token for text in SENTENCES for token in english.tokenize(text).tokens})
+    vocabulary = ("<S>", "</S>", "<UNK>", *words)
+    generator = torch.Generator().manual_seed(0)
+    plain = models.tiny().pretrained
+    weight = torch.randn(len(vocabulary), plain.config.lstm.projection_dim, generator=generator)
+    softmax = SoftmaxTensors(weight, torch.zeros(len(vocabulary)))
+    whole = replace(
+        plain, vocabulary=vocabulary, softmax=softmax, tokenizer=TokenizerSpec(english.name, english.version)
+    )
+    save_pretrained(whole, folder / "model")
+    save_pretrained(whole, folder, format="official")
+    shutil.copytree(ROOT / "tests/data/manylangs/both", folder / "manylangs")
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page_runs(
+    page: Path,
+    materials: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(materials, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in read_blocks(page):
+        if "no-run" in block.marks:
+            continue
+        if block.language == "python":
+            run_python(block, names)
+        elif block.language in ("bash", "console"):
+            run_shell(block, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page_is_sound(page: Path) -> None:
+    """Blocks are of known languages, and links inside the project lead somewhere."""
+    for block in read_blocks(page):
+        assert block.language in LANGUAGES, f"{block.place}: language {block.language!r}"
+        assert set(block.marks) <= {"no-run"}, f"{block.place}: {block.marks}"
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    lines = block.code.splitlines()
+    for statement in ast.parse(block.code).body:
+        ast.increment_lineno(statement, block.line - 1)
+        value = None
+        if isinstance(statement, ast.Expr):
+            value = eval(compile(ast.Expression(statement.value), block.place, "eval"), names)
+        else:
+            exec(compile(ast.Module([statement], []), block.place, "exec"), names)
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                value = names[statement.targets[0].id]
+        said = SHAPE.search(lines[(statement.end_lineno or 0) - block.line])
+        if said is not None:
+            elmo = names["elmo"]
+            sizes = {"D": elmo.width, "L": len(elmo.layer_names)} if hasattr(elmo, "layer_names") else {"D": elmo.width}
+            assert shape_of(value) == eval(said[1], sizes), f"{block.place}: {ast.unparse(statement)}"
+
+
+def shape_of(value: Any) -> Any:
+    return tuple(value.shape) if hasattr(value, "shape") else [tuple(v.shape) for v in value]
+
+
+def run_shell(block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    checker = doctest.OutputChecker()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for command, expected in commands_of(block):
+        status, output = run_command(command, monkeypatch, capsys)
+        assert status == 0, f"{block.place}: {command}\nexit status {status}\n{output}"
+        if expected:
+            assert checker.check_output(expected, output, flags), (
+                f"{block.place}: {command}\nsaid in the page:\n{expected}\nfound:\n{output}"
+            )
+
+
+def commands_of(block: Block) -> Iterator[tuple[str, str]]:
+    """Each command and the output that the page shows for it (console only)."""
+    joined = block.code.replace("\\\n", " ")
+    if block.language == "bash":
+        yield from ((line, "") for line in joined.splitlines() if line.strip() and not line.startswith("#"))
+        return
+    for part in re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output.strip() + "\n" if output.strip() else ""
+
+
+def run_command(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit status and standard output. Plain `elmokit` lines run in this process, which has torch loaded already."""
+    words = shlex.split(command, comments=True)
+    if words[0] != "elmokit" or any(
+        SHELL & set(word) for word in shlex.split(command, posix=False)[1:] if word[0] not in "\"'"
+    ):
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout + (done.stderr if done.returncode else "")
+    monkeypatch.setattr(sys, "argv", words)
+    capsys.readouterr()
+    status = 0
+    try:
+        main()
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    output = capsys.readouterr()
+    return status, output.out + (output.err if status else "")
+
+
+def test_api_page_is_what_the_docstrings_say() -> None:
+    done = subprocess.run([sys.executable, ROOT / "docs/make_api.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
