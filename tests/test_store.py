@@ -1,6 +1,8 @@
 """Vectors on disk: every format holds what `Elmo` gives, and a killed run goes on as if nothing had happened."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -220,3 +222,21 @@ def test_names_that_cannot_be_written(elmo: Elmo, tmp_path: Path) -> None:
         write_vectors(elmo, LINES, tmp_path / "nowhere" / "out.h5")
     with pytest.raises(InputError, match="one string was given"):
         write_vectors(elmo, "text", tmp_path / "out.h5")
+
+
+def peak_memory(target: Path, lines: int) -> int:
+    program = Path(__file__).with_name("store_memory.py")
+    done = subprocess.run([sys.executable, program, target, str(lines)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
+    few, many_lines = (peak_memory(tmp_path / "out.safetensors", n) for n in (2_000, 16_000))
+    assert many_lines <= 1.1 * few
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".h5", ".parquet", ".safetensors"])
+def test_memory_is_flat_from_ten_thousand_lines_to_two_hundred_thousand(tmp_path: Path, suffix: str) -> None:
+    few, many_lines = (peak_memory(tmp_path / f"out{suffix}", n) for n in (10_000, 200_000))
+    assert many_lines <= 1.1 * few

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT TEXT...", help="Two or more sentences with the word in.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Two or more sentences with the word in.")],
     word: Annotated[str, typer.Option("--word", "-w", help="The word to compare.")],
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")

@@ -30,7 +30,10 @@ def elmo(
         bool, typer.Option("--stateless", help="Start every sentence from zero instead of carrying state on.")
     ] = False,
 ) -> None:
-    """Embed a file as AllenNLP's `elmo` command did, state carried from batch to batch."""
+    """Embed a file as AllenNLP's `elmo` command did, state carried from batch to batch.
+
+        elmokit elmo sentences.txt vectors.hdf5 --all --options-file options.json --weight-file weights.hdf5
+    """
     chosen = [name for name, on in (("all", all_layers), ("top", top), ("average", average)) if on]
     if len(chosen) != 1:
         given = " and ".join(f"--{name}" for name in chosen) or "none of them"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def embed(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|TEXT...", help="Files, folders, patterns, - for standard input, or text itself."),
+        typer.Argument(metavar="FILE|TEXT", help="Files, folders, patterns, - for standard input, or text itself."),
     ],
     output: Annotated[
         Path | None,

@@ -1,5 +1,6 @@
 """What stands on the command line as sentences: files, folders, patterns, standard input, or the text itself."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ def is_source(argument: str) -> bool:
 
     if not argument.strip():
         return False
-    if argument == "-" or (len(argument) < 4096 and "\0" not in argument and Path(argument).exists()):
+    if argument == "-" or os.path.exists(argument):  # not Path.exists, which raises for what is too long to be a name
         return True
     if any(c.isspace() for c in argument) or Path(argument).suffix.lower() not in {*SUFFIXES, *COMPRESSIONS}:
         return False

@@ -14,6 +14,7 @@ from elmokit.errors import MissingExtraError
 from elmokit.store.spool import Record
 
 GROUP_BYTES = 32 << 20  # vectors per row group
+GROUP_ROWS = 1 << 15  # tokens are Python objects until they are written: small vectors must not make large groups
 
 
 def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...]) -> None:
@@ -28,7 +29,7 @@ def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...
     vector = pa.list_(pa.float32(), width)
     columns = {"sentence": pa.int64(), "position": pa.int32(), "token": pa.string(), **dict.fromkeys(names, vector)}
     schema = pa.schema(list(columns.items()))
-    rows = max(GROUP_BYTES // (4 * int(np.prod(axes))), 1)
+    rows = min(max(GROUP_BYTES // (4 * int(np.prod(axes))), 1), GROUP_ROWS)
 
     def table(parts: list[tuple[int, int, Record]]) -> Any:
         lines = np.concatenate([np.full(len(r.tokens), line, dtype=np.int64) for line, _, r in parts])

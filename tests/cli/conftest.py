@@ -1,0 +1,53 @@
+"""A small model on disk, and the command line as a user meets it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import models
+from elmokit.__main__ import main
+from elmokit.weights import save_pretrained
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_pretrained(models.tiny().pretrained, tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """Run `elmokit ARGS...` in this process."""
+
+    def run(*args: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["elmokit", *map(str, args)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return Result(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def process() -> Callable[..., "subprocess.Popen[bytes]"]:
+    """Start `elmokit ARGS...` as a process of its own."""
+
+    def start(*args: object) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "elmokit", *map(str, args)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+
+    return start

@@ -1,0 +1,214 @@
+"""`elmokit embed`: to a file, to the screen, through a kill, and with whatever is wrong told in one line."""
+
+import gzip
+import io
+import json
+import lzma
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zstandard
+
+from elmokit import Elmo
+
+Cli = Callable[..., Any]
+TEXT = b"The cat sat.\n\nand/or\nThe cat sat.\nbad \xff byte\n" + b"a" * 60 + b" x\n"
+
+
+@pytest.fixture(scope="module")
+def elmo(model_folder: Path) -> Elmo:
+    return Elmo.from_pretrained(model_folder, device="cpu")
+
+
+def test_a_file_to_hdf5_counts_what_it_met(cli: Cli, model_folder: Path, elmo: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(TEXT)
+    done = cli("embed", tmp_path / "in.txt", "-o", tmp_path / "out.h5", "-m", model_folder, "--layers", "all")
+    assert done.code == 0, done.err
+    assert done.out == ""
+    assert done.err.splitlines() == [
+        f"{tmp_path / 'out.h5'}: 6 sentences, 16 tokens",
+        "  empty sentences, blank lines among them: 1 (kept without vectors)",
+        "  repeated sentences: 1 (written each time)",
+        "  words over 48 characters or bytes: 1 (cut there, as in training)",
+        "  bytes that are not UTF-8: 1 (read as U+FFFD)",
+    ]
+    with h5py.File(tmp_path / "out.h5") as file:
+        np.testing.assert_allclose(file["0"][...], elmo.encode_layers("The cat sat."), atol=1e-6)
+        assert file["1"].shape == (3, 0, 12)
+        assert json.loads(file["sentence_to_index"][0])["The cat sat."] == "3"
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz", "zst"])
+def test_compressed_input(cli: Cli, model_folder: Path, tmp_path: Path, suffix: str) -> None:
+    press = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}[suffix]
+    (tmp_path / f"in.txt.{suffix}").write_bytes(press(TEXT))
+    done = cli("embed", tmp_path / f"in.txt.{suffix}", "-o", tmp_path / "out.npz", "-m", model_folder)
+    assert "6 sentences, 16 tokens" in done.err
+
+
+def test_standard_input_and_text_and_options(
+    cli: Cli, model_folder: Path, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a cat.\n")))
+    done = cli(
+        "embed", "-", "don't stop.", "", "-m", model_folder, "-o", tmp_path / "out.h5", "--tokenized", "--normalise"
+    )
+    assert "3 sentences, 4 tokens" in done.err
+    with h5py.File(tmp_path / "out.h5") as file:
+        want = elmo.encode_tokens([["a", "cat."], ["don't", "stop."], []], normalise=True)
+        for k in range(3):
+            np.testing.assert_allclose(file[str(k)][...], want[k], atol=1e-6)
+
+
+def test_jsonl_and_conllu(cli: Cli, model_folder: Path, elmo: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"body": "A cat."}\n{"body": ["two", "tokens"]}\n')
+    rows = "\n".join(f"{k}\t{w}" + "\t_" * 8 for k, w in enumerate(["It", "works"], 1))
+    (tmp_path / "in.conllu").write_text(f"# text = It works\n{rows}\n\n")
+    inputs = [tmp_path / "in.jsonl", tmp_path / "in.conllu"]
+    done = cli("embed", *inputs, "--field", "body", "-m", model_folder, "-o", tmp_path / "out.npz")
+    assert done.code == 0, done.err
+    with np.load(tmp_path / "out.npz") as file:
+        want = elmo.encode_tokens([["A", "cat", "."], ["two", "tokens"], ["It", "works"]])
+        for k in range(3):
+            np.testing.assert_allclose(file[str(k)], want[k], atol=1e-6)
+
+
+def test_sentence_keys(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(TEXT)
+    done = cli("embed", tmp_path / "in.txt", "-o", tmp_path / "out.h5", "-m", model_folder, "--use-sentence-keys")
+    assert "U+2215 for slashes" in done.err
+    assert "left out" in done.err
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert "and\u2215or" in file
+        assert len(file) == 4
+
+
+def test_a_line_of_35000_tokens(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("word " * 35_000 + "\nshort\n")
+    done = cli("embed", tmp_path / "in.txt", "-o", tmp_path / "out.safetensors", "-m", model_folder)
+    assert "2 sentences, 35,001 tokens" in done.err
+
+
+def test_empty_input(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"")
+    done = cli("embed", tmp_path / "in.txt", "-o", tmp_path / "out.h5", "-m", model_folder)
+    assert done.code == 0
+    assert "the input held no sentences" in done.err
+    assert "the input held no sentences" in cli("embed", tmp_path / "in.txt", "-m", model_folder).err
+
+
+def test_without_output_it_is_readable(cli: Cli, model_folder: Path) -> None:
+    done = cli("embed", "He sat on the [bank].", "She went to the bank.", "-m", model_folder)
+    assert done.code == 0, done.err
+    assert "He sat on the [ bank ] ." in done.out
+    assert "nearest other word" in done.out
+    assert "how alike the sentences are" in done.out
+    many = cli("embed", *[f"sentence {k}" for k in range(20)], "word " * 100, "-m", model_folder, "--layers", "all")
+    assert "these were the first 8" in many.out
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        (b"{not json}\n", "in.jsonl", "in.jsonl, line 1: not valid JSON"),
+        (b'{"other": "x"}\n', "in.jsonl", "has no field 'text'; its fields are 'other'"),
+        (b"1\tonly two\n\n", "in.conllu", "in.conllu, line 1: has 2 columns"),
+        (b"not gzip at all", "in.txt.gz", "does not begin like it"),
+        (gzip.compress(b"text\n" * 99)[:-12], "in.txt.gz", "damaged or cut short"),
+        ("a\n".encode("utf-16"), "in.txt", "UTF-16"),
+    ],
+)
+def test_malformed_input_is_one_line(
+    cli: Cli, model_folder: Path, tmp_path: Path, content: bytes, name: str, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    done = cli("embed", tmp_path / name, "-m", model_folder, "-o", tmp_path / "out.h5")
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.startswith("elmokit: ")
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["missing.txt"], "missing.txt: no such file"),
+        (["text", "--layers", "bottom"], "layers 'bottom' not understood"),
+        (["text", "-o", "out.txt"], "expected one of .h5, .hdf5"),
+        (["text", "-o", "no/such/folder/out.h5"], "does not exist; create it first"),
+        (["text", "--device", "abacus"], "device 'abacus' not understood"),
+        (["text", "--dtype", "int4"], "dtype 'int4' not understood"),
+        (["text", "--tokenizer", "french"], "no tokenizer 'french'"),
+        (["-", "--format", "pdf"], "no format 'pdf'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(cli: Cli, model_folder: Path, args: list[str], said: str) -> None:
+    done = cli("embed", *args, "-m", model_folder)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
+    done = cli("embed", "text", "-m", tmp_path / "nowhere")
+    assert done.code == 2
+    assert "no model" in done.err
+    assert done.err.count("\n") == 1
+
+
+class TestKilled:
+    LINES = b"".join(b"word%d and some others of its kind .\n" % (k % 50) for k in range(400))
+
+    def options(self, out: Path, model_folder: Path) -> list[object]:
+        return ["-o", out, "-m", model_folder, "--batch-tokens", 40, "--device", "cpu"]
+
+    def start_and_wait(self, process: Cli, out: Path, model_folder: Path) -> "subprocess.Popen[bytes]":
+        """A run that has committed some of its input and waits for more."""
+        running = process("embed", "-", *self.options(out, model_folder))
+        running.stdin.write(self.LINES[: len(self.LINES) // 2])
+        running.stdin.flush()
+        log = out.with_name(out.name + ".partial") / "records.bin"
+        until = time.monotonic() + 60
+        while not (log.exists() and log.stat().st_size > 45_000):
+            assert running.poll() is None, running.stderr.read()
+            assert time.monotonic() < until, "nothing was spooled"
+            time.sleep(0.05)
+        return running  # type: ignore[no-any-return]
+
+    def test_kill_9_leaves_no_file_and_the_next_run_makes_the_same(
+        self, process: Cli, model_folder: Path, tmp_path: Path
+    ) -> None:
+        source, out, whole = tmp_path / "in.txt", tmp_path / "out.h5", tmp_path / "whole.h5"
+        source.write_bytes(self.LINES)
+        running = self.start_and_wait(process, out, model_folder)
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+        assert not out.exists()
+        _, said = process("embed", source, *self.options(out, model_folder)).communicate()
+        assert b"taken over from an earlier run" in said
+        process("embed", source, *self.options(whole, model_folder)).communicate()
+        assert out.read_bytes() == whole.read_bytes()
+        assert not out.with_name("out.h5.partial").exists()
+
+    def test_interrupted_with_a_sentence(self, process: Cli, model_folder: Path, tmp_path: Path) -> None:
+        running = self.start_and_wait(process, tmp_path / "out.h5", model_folder)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate()
+        assert running.returncode == 130
+        assert b"interrupted" in said
+        assert b"Traceback" not in said
+
+
+def test_a_closed_pipe_is_quiet(process: Cli, model_folder: Path) -> None:
+    with process("embed", *["a few words here"] * 8, "-m", model_folder) as running:
+        running.stdout.close()
+        assert running.stderr.read() == b""
