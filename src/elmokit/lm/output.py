@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from elmokit.chars import BOS, EOS, UNK
 from elmokit.errors import WeightsError
-from elmokit.nn.softmax import Softmax
 from elmokit.text import Sentence
-from elmokit.weights.pretrained import Pretrained
+from elmokit.weights.pretrained import Pretrained, SoftmaxTensors
 
 
 class OutputLayer:
@@ -27,13 +26,16 @@ class OutputLayer:
                 f"{name} holds an output layer but no vocabulary that says which word each row is; put its vocab.txt "
                 f"beside the weights, or {learn}"
             )
-        weight, bias = pretrained.softmax
+        output = pretrained.softmax
+        if isinstance(output, SoftmaxTensors):
+            found = tuple(output.weight.shape), tuple(output.bias.shape)
+        else:
+            found = (output.words, output.width), (output.words,)
         expected = (len(pretrained.vocabulary), pretrained.config.lstm.projection_dim)
-        if tuple(weight.shape) != expected or tuple(bias.shape) != expected[:1]:
+        if found != (expected, expected[:1]):
             raise WeightsError(
-                f"{name}: softmax weights {tuple(weight.shape)} and bias {tuple(bias.shape)} do not fit a vocabulary "
-                f"of {expected[0]} words and vectors of {expected[1]}; vocabulary and weights seem to belong to "
-                f"different models"
+                f"{name}: softmax weights {found[0]} and bias {found[1]} do not fit a vocabulary of {expected[0]} "
+                f"words and vectors of {expected[1]}; vocabulary and weights seem to belong to different models"
             )
         self.vocabulary = pretrained.vocabulary
         self.ids = {word: k for k, word in enumerate(self.vocabulary)}
@@ -43,10 +45,7 @@ class OutputLayer:
                 f"{name}: the vocabulary lacks {' '.join(absent)}; its lines and the softmax rows must match"
             )
         self.begin, self.end, self.unknown = (self.ids[word] for word in (BOS, EOS, UNK))
-        with torch.device("meta"):
-            self.softmax = Softmax(*expected)
-        self.softmax.weight = nn.Parameter(weight.to(device=device, dtype=dtype), requires_grad=False)  # (V, P)
-        self.softmax.bias = nn.Parameter(bias.to(device=device, dtype=torch.float32), requires_grad=False)  # (V,)
+        self.softmax = output.build(device=device, dtype=dtype)
 
     def __len__(self) -> int:
         return len(self.vocabulary)

@@ -68,8 +68,11 @@ class AdaptiveSoftmax(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, *, cutoffs: tuple[int, ...]) -> None:
         super().__init__()
-        cutoffs = tuple(c for c in cutoffs if c < vocabulary - 1) or (vocabulary // 2,)
-        self.inner = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, list(cutoffs), div_value=4.0, head_bias=True)
+        self.cutoffs = tuple(c for c in cutoffs if c < vocabulary) or (vocabulary // 2,)
+        narrower = next(d for d in (4, 3, 2, 1) if d ** len(self.cutoffs) <= width)  # no cluster gets a width of 0
+        self.inner = nn.AdaptiveLogSoftmaxWithLoss(
+            width, vocabulary, list(self.cutoffs), div_value=float(narrower), head_bias=True
+        )
 
     def loss(self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None) -> Tensor:
         result: Tensor = -self.inner(hidden.float(), targets).output.mean()

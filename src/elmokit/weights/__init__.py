@@ -1,10 +1,11 @@
 """Files to networks and back; never runs a model."""
 
 from elmokit.weights.load import bundled_models, load_pretrained, save_pretrained
-from elmokit.weights.pretrained import CodecSpec, Pretrained, SoftmaxTensors, TokenizerSpec
+from elmokit.weights.pretrained import AdaptiveTensors, CodecSpec, Pretrained, SoftmaxTensors, TokenizerSpec
 from elmokit.weights.storage import Dtype
 
 __all__ = [
+    "AdaptiveTensors",
     "CodecSpec",
     "Dtype",
     "Pretrained",

@@ -20,7 +20,7 @@ from typing import IO, cast
 
 from elmokit.errors import WeightsError
 from elmokit.weights.folder import ReadOptions, read_folder
-from elmokit.weights.pretrained import Pretrained, SoftmaxTensors
+from elmokit.weights.pretrained import Pretrained
 
 MOST_MEMBERS = 1000
 ALWAYS_FINE = 64 << 20  # bytes; below it no ratio is looked at
@@ -56,7 +56,7 @@ def read_archive(path: Path, ask: ReadOptions) -> Pretrained:
             raise WeightsError(f"{path}: cannot be unpacked into {folder.parent} ({error.strerror or error})") from None
         model = read_folder(folder, ask, source=str(path))
         if any(folder.rglob("*.safetensors")):  # its tensors are mapped from the file
-            softmax = None if model.softmax is None else SoftmaxTensors(*(t.clone() for t in model.softmax))
+            softmax = None if model.softmax is None else model.softmax.clone()
             return replace(model, tensors={name: t.clone() for name, t in model.tensors.items()}, softmax=softmax)
         return model
 

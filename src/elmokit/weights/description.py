@@ -30,7 +30,7 @@ def count_parameters(pretrained: Pretrained) -> dict[str, int]:
     if pretrained.codec.kind == "bytes":
         counts["character vectors"] -= pretrained.config.tokens.char_dim
     if pretrained.softmax is not None:
-        counts["softmax"] = pretrained.softmax.weight.numel() + pretrained.softmax.bias.numel()
+        counts["softmax"] = sum(values.numel() for values in pretrained.softmax.named.values())
     return dict(counts)
 
 
@@ -70,7 +70,7 @@ def describe(pretrained: Pretrained) -> dict[str, Any]:
         },
         "parameters": {**parts, "total": sum(parts.values())},
         "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
-        "softmax": None if pretrained.softmax is None else list(pretrained.softmax.weight.shape),
+        "softmax": None if pretrained.softmax is None else [pretrained.softmax.words, lstm.projection_dim],
         "tokenizer": None if tokenizer is None else {"name": tokenizer.name, "version": tokenizer.version},
         "dtype": pretrained.stored or type_names(pretrained.tensors.values()),
     }

@@ -23,7 +23,14 @@ from elmokit.weights.arrays import FLOATS, OTHER_MODEL, find_array, float_type, 
 from elmokit.weights.fields import Section
 from elmokit.weights.names import Place, Row, lay_out
 from elmokit.weights.options import Contents, find_options, read_config, write_options
-from elmokit.weights.pretrained import CodecSpec, Pretrained, SoftmaxTensors, check_codec, parameter_shapes
+from elmokit.weights.pretrained import (
+    AdaptiveTensors,
+    CodecSpec,
+    Pretrained,
+    SoftmaxTensors,
+    check_codec,
+    parameter_shapes,
+)
 from elmokit.weights.storage import Dtype, cast
 from elmokit.weights.symbols import read_words, write_words
 
@@ -112,13 +119,19 @@ def write_official(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None 
     """weights.hdf5, vocab.txt where there is one, and options.json last. Without `dtype`, numbers keep their type."""
     config, kept = pretrained.config, pretrained.extra.get("official", {})
     _refuse_unwritable(pretrained, dtype)
+    output = pretrained.softmax if softmax else None
+    if isinstance(output, AdaptiveTensors):
+        raise WeightsError(
+            f"{pretrained.source or 'the model'}: the official format has no place for an adaptive softmax; leave it "
+            "out (softmax=False, --no-softmax), or save the model in elmokit's own format"
+        )
     one_layer = config.n_layers == 1 and bool(kept.get("one_layer_names", True))
     with atomic_path(folder / "weights.hdf5") as part, h5py.File(part, "w") as file:
         for place in _places(config, pretrained.tensors, one_layer=one_layer):
             file[place.key] = _as_array(place.join(pretrained.tensors), dtype, place.key)
-        if softmax and pretrained.softmax is not None:
-            file["softmax/W"] = _as_array(pretrained.softmax.weight, dtype, "softmax/W")
-            file["softmax/b"] = _as_array(pretrained.softmax.bias, dtype, "softmax/b")
+        if output is not None:
+            file["softmax/W"] = _as_array(output.weight, dtype, "softmax/W")
+            file["softmax/b"] = _as_array(output.bias, dtype, "softmax/b")
     if pretrained.vocabulary is not None:
         write_text(folder / "vocab.txt", write_words(pretrained.vocabulary))
     options = write_options(config, kept.get("options"))

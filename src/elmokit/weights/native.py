@@ -25,6 +25,7 @@ from elmokit.weights.card import MARK, write_card
 from elmokit.weights.description import type_names
 from elmokit.weights.fields import MANY, Section
 from elmokit.weights.pretrained import (
+    AdaptiveTensors,
     CodecSpec,
     Pretrained,
     SoftmaxTensors,
@@ -32,6 +33,7 @@ from elmokit.weights.pretrained import (
     check_codec,
     check_finite,
     check_shapes,
+    outline_adaptive,
 )
 from elmokit.weights.storage import Dtype, pack, unpack
 from elmokit.weights.symbols import read_symbols, write_symbols
@@ -48,7 +50,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
     tensors = dict(pretrained.tensors)
     output = pretrained.softmax if softmax else None
     if output is not None:
-        tensors |= {f"{SOFTMAX}weight": output.weight, f"{SOFTMAX}bias": output.bias}
+        tensors |= {f"{SOFTMAX}{name}": values for name, values in output.named.items()}
     packed = pack(tensors, dtype)
     digest, stored = _digest_tensors(packed), dtype or type_names(packed.values())
     codec = pretrained.codec
@@ -67,7 +69,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
         },
         "tokenizer": None if pretrained.tokenizer is None else pretrained.tokenizer._asdict(),
         "vocabulary": _mention("vocab.txt", pretrained.vocabulary),
-        "softmax": None if output is None else {"words": len(output.bias)},
+        "softmax": None if output is None else _describe_softmax(output),
         "origin": pretrained.origin,
         "weights": {"file": WEIGHTS, "dtype": stored, "digest": digest},
         "extra": pretrained.extra,
@@ -117,14 +119,14 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
         characters=_read_list(folder, codec, "characters"),
     )
     check_codec(spec, config, str(folder))
-    extra = stated.optional_section("extra")
+    extra, output = stated.optional_section("extra"), stated.optional_section("softmax") if softmax else None
     return Pretrained(
         config,
         weights,
         codec=spec,
         tokenizer=None if tokenizer is None else TokenizerSpec(tokenizer.text("name"), tokenizer.integer("version")),
         vocabulary=_read_list(folder, stated, "vocabulary"),
-        softmax=_softmax(tensors, config, folder) if softmax and stated.optional_section("softmax") else None,
+        softmax=None if output is None else _softmax(tensors, output, config, folder),
         origin=origin,  # type: ignore[arg-type]
         format="elmokit",
         stored=stated.section("weights").text("dtype"),
@@ -185,13 +187,28 @@ def _read_tensors(path: Path, digest: str, *, softmax: bool) -> dict[str, Tensor
     return unpack(stored, str(path))
 
 
-def _softmax(tensors: Mapping[str, Tensor], config: BiLMConfig, folder: Path) -> SoftmaxTensors:
-    weight, bias = (tensors.get(f"{SOFTMAX}{name}") for name in ("weight", "bias"))
-    if weight is None or bias is None or tuple(weight.shape) != (len(bias), config.lstm.projection_dim):
-        found = [None if t is None else tuple(t.shape) for t in (weight, bias)]
-        width = config.lstm.projection_dim
-        raise WeightsError(f"{folder / WEIGHTS}: softmax of shapes {found}, expected (words, {width}) and (words,)")
-    return SoftmaxTensors(weight, bias)
+def _describe_softmax(output: SoftmaxTensors | AdaptiveTensors) -> dict[str, Any]:
+    plain = {"words": output.words}
+    return plain if isinstance(output, SoftmaxTensors) else {**plain, "cutoffs": list(output.cutoffs)}
+
+
+def _softmax(
+    tensors: Mapping[str, Tensor], stated: Section, config: BiLMConfig, folder: Path
+) -> SoftmaxTensors | AdaptiveTensors:
+    named = {name.removeprefix(SOFTMAX): values for name, values in tensors.items() if name.startswith(SOFTMAX)}
+    words, width = stated.integer("words", low=1, high=MOST_WORDS), config.lstm.projection_dim
+    cutoffs = stated.values.get("cutoffs")
+    if cutoffs is None:
+        expected = {"weight": (words, width), "bias": (words,)}
+    elif isinstance(cutoffs, list) and cutoffs and all(type(cutoff) is int for cutoff in cutoffs):
+        layer = outline_adaptive(words, width, tuple(cutoffs))
+        expected = {name: tuple(values.shape) for name, values in layer.state_dict().items()}
+    else:
+        raise stated.wrong("cutoffs", "a list of word numbers")
+    found = {name: tuple(values.shape) for name, values in named.items()}
+    if found != expected:
+        raise WeightsError(f"{folder / WEIGHTS}: softmax of shapes {found}, expected {expected}")
+    return SoftmaxTensors(**named) if cutoffs is None else AdaptiveTensors(words, width, tuple(cutoffs), named)
 
 
 def _read_list(folder: Path, section: Section, field: str) -> tuple[str, ...] | None:

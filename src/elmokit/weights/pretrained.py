@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, ByteCodec, Codec, DictionaryCodec, WordCodec
 from elmokit.errors import WeightsError
 from elmokit.nn.bilm import BiLM, BiLMConfig
+from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 
 Format = Literal["elmokit", "official", "manylangs"]
 
@@ -31,6 +32,46 @@ class SoftmaxTensors(NamedTuple):
 
     weight: Tensor  # (V, P)
     bias: Tensor  # (V,)
+
+    @property
+    def words(self) -> int:
+        return len(self.bias)
+
+    @property
+    def named(self) -> dict[str, Tensor]:
+        """By the names of `Softmax`'s parameters."""
+        return self._asdict()
+
+    def clone(self) -> "SoftmaxTensors":
+        return SoftmaxTensors(self.weight.clone(), self.bias.clone())
+
+    def build(self, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Softmax:
+        """The output layer with these weights, frozen; its bias is float32 in any case."""
+        with torch.device("meta"):
+            layer = Softmax(*self.weight.shape)
+        layer.weight = nn.Parameter(self.weight.to(device=device, dtype=dtype), requires_grad=False)  # (V, P)
+        layer.bias = nn.Parameter(self.bias.to(device=device, dtype=torch.float32), requires_grad=False)  # (V,)
+        return layer
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveTensors:
+    """The same for an adaptive softmax: frequent words in full, clusters of rarer ones from each cutoff on."""
+
+    words: int
+    width: int
+    cutoffs: tuple[int, ...]
+    named: dict[str, Tensor]  # by the names of `AdaptiveSoftmax`'s parameters
+
+    def clone(self) -> "AdaptiveTensors":
+        return replace(self, named={name: values.clone() for name, values in self.named.items()})
+
+    def build(self, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> AdaptiveSoftmax:
+        """The output layer with these weights, frozen. It computes in float32, whatever the type of the rest."""
+        layer = outline_adaptive(self.words, self.width, self.cutoffs)
+        placed = {name: values.to(device=device, dtype=torch.float32) for name, values in self.named.items()}
+        layer.load_state_dict(placed, assign=True)
+        return layer.requires_grad_(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +108,7 @@ class Pretrained:
     vocabulary: tuple[str, ...] | None = (
         None  # target words in softmax order, <S> </S> <UNK> first where the tool has them
     )
-    softmax: SoftmaxTensors | None = None
+    softmax: SoftmaxTensors | AdaptiveTensors | None = None
     origin: Format = "elmokit"  # the tool whose files it first came from
     format: Format | None = None  # the files it was read from now; None: made in memory
     stored: str | None = None  # the type of the numbers in those files, where the tensors no longer show it
@@ -104,6 +145,14 @@ def outline(config: BiLMConfig) -> BiLM:
     """The network with parameters that have shapes but no memory."""
     with torch.device("meta"), _Unfilled():
         return BiLM(config)
+
+
+def outline_adaptive(words: int, width: int, cutoffs: tuple[int, ...]) -> AdaptiveSoftmax:
+    """The same for an adaptive softmax; cutoffs that do not fit are refused."""
+    if not cutoffs or list(cutoffs) != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= words:
+        raise WeightsError(f"cutoffs {cutoffs} of an adaptive softmax, expected ascending ones below {words} words")
+    with torch.device("meta"), _Unfilled():
+        return AdaptiveSoftmax(words, width, cutoffs=cutoffs)
 
 
 def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
