@@ -1,4 +1,4 @@
-"""The code in README.md and docs/ runs, and what it says about shapes and outputs is so.
+"""The code in the Markdown pages of the project runs, and what it says about shapes and outputs is so.
 
 Every page runs from top to bottom in a folder of its own that holds what its examples name: `model/` (elmokit's
 format, with vocabulary and softmax), `options.json` and `weights.hdf5` (the same model, official), `manylangs/` and
@@ -31,7 +31,7 @@ from elmokit.text import load_tokenizer
 from elmokit.weights import SoftmaxTensors, TokenizerSpec, save_pretrained
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"python", "bash", "console", "json", "toml", "text"}
 SENTENCES = (
     "The river burst its banks after a week of rain.",

@@ -1,5 +1,6 @@
 """`elmokit`: one file per command, heavy imports inside the commands, so that --help is quick."""
 
+import inspect
 from typing import Any
 
 import typer
@@ -16,17 +17,19 @@ from elmokit.cli.pretrain import pretrain
 
 
 class Command(TyperCommand):
-    """A command whose help is set in markdown. The list of commands is plain: loading that would double its time."""
+    """A command whose help leaves examples, the indented paragraphs of its docstring, as they are."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{**options, "rich_markup_mode": "markdown"})
+    def __init__(self, *args: Any, help: str | None = None, **options: Any) -> None:
+        paragraphs = inspect.cleandoc(help or "").split("\n\n")
+        kept = [f"\b\n{p}" if p.startswith("    ") else p for p in paragraphs]  # the mark for "do not wrap"
+        super().__init__(*args, help="\n\n".join(kept), **options)
 
 
 app = typer.Typer(
     name="elmokit",
     help="Deep contextual word vectors (ELMo). `elmokit COMMAND --help` explains a command with examples.",
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode=None,  # plain: quick, no boxes to narrow the text, and <UNK> is not taken for a tag
     pretty_exceptions_enable=False,  # a traceback is for those who debug; what users can mend is told in a line
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -23,7 +23,7 @@ def compare(
 ) -> None:
     """Show, layer by layer, how alike a word is in different contexts.
 
-        elmokit compare "He sat on the bank of the river." "She paid it in at the bank." --word bank
+        elmokit compare "He sat on the bank." "She went to the bank." -w bank
 
     Each number is a cosine: 1 the same vector, 0 nothing in common. The token layer knows no context, so one spelling
     has one vector there; the layers above tell the uses apart. A word that stands in a sentence several times is

@@ -44,11 +44,8 @@ def convert(
     A folder, an archive as model repositories ship them, or a hub id goes in, a folder comes out:
 
         elmokit convert elmo-original/ my-elmo/
-
         elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
-
         elmokit convert my-elmo/ small/ --dtype int8
-
         elmokit convert my-elmo/ for-allennlp/ --to official
 
     Official files come back bit for bit from elmokit's own, options.json included, unless --dtype changes the numbers.

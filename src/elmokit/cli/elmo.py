@@ -32,7 +32,11 @@ def elmo(
 ) -> None:
     """Embed a file as AllenNLP's `elmo` command did, state carried from batch to batch.
 
-        elmokit elmo sentences.txt vectors.hdf5 --all --options-file options.json --weight-file weights.hdf5
+    Scripts that called it need the new name in front, nothing else; --options-file alone may also name a whole model:
+
+        elmokit elmo sentences.txt vectors.hdf5 --all --options-file MODEL
+        elmokit elmo in.txt.gz out.hdf5 --top --options-file options.json \\
+          --weight-file weights.hdf5
     """
     chosen = [name for name, on in (("all", all_layers), ("top", top), ("average", average)) if on]
     if len(chosen) != 1:

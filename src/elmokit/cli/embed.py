@@ -56,14 +56,12 @@ def embed(
 
     Without -o the vectors are shown in a form to look at:
 
-        elmokit embed "He sat on the bank of the river." "She paid it in at the bank."
+        elmokit embed "He sat on the river bank." "She went to the bank."
 
     With -o they go to a file. A line is a sentence; the file may be compressed (gz, xz, zst, bz2) or be standard input:
 
         elmokit embed corpus.txt.gz -o vectors.h5 --layers all
-
         zcat corpus.gz | elmokit embed - -o vectors.parquet --tokenized
-
         elmokit embed reviews.jsonl --field body -o vectors.npz
 
     HDF5 has the layout of AllenNLP's elmo command: a dataset per line, named by its number from 0. A run that was

@@ -15,7 +15,7 @@ INPUTS = {"bytes": "UTF-8 bytes", "words": "words of a vocabulary", "dictionary"
 def info(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="Model folder, archive, .hdf5 file or hub id; default the bundled one."),
+        typer.Argument(metavar="MODEL", help="Model folder, archive, .hdf5 file or hub id; default the bundled one."),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
@@ -26,7 +26,6 @@ def info(
     The whole model is read and checked on the way, so what this describes can be used:
 
         elmokit info my-elmo/
-
         elmokit info 144.zip --json
     """
     import json

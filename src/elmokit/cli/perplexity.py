@@ -12,8 +12,13 @@ if TYPE_CHECKING:
 
 
 def perplexity(
-    model: Annotated[str, typer.Argument(help="Model folder, archive or hub id, or the name of a bundled model.")],
-    texts: Annotated[list[str], typer.Argument(help="Files, folders, patterns, - for standard input, or text itself.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder, archive or hub id, or the name of a bundled model.")
+    ],
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|TEXT", help="Files, folders, patterns, - for standard input, or text itself."),
+    ],
     carried: Annotated[
         bool,
         typer.Option("--carried", help="Carry the LSTM state from sentence to sentence, in the order of the text."),
@@ -39,7 +44,6 @@ def perplexity(
     argument that is no file but holds a space is taken as text:
 
         elmokit perplexity run/model heldout.txt.xz --split
-
         elmokit perplexity run/model "The river burst its banks ." --per-sentence
 
     The whole vocabulary is scored; words outside it count as <UNK>. Every sentence starts from zero state; --carried

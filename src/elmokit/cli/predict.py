@@ -13,7 +13,7 @@ SHOWN = {"</S>": "(end of sentence)", "<S>": "(start of sentence)"}
 
 
 def predict(
-    text: Annotated[str, typer.Argument(help="A sentence, with ___ where a word is missing.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence, with ___ where a word is missing.")],
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")
     ] = None,

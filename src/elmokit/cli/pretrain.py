@@ -3,14 +3,14 @@
 import inspect
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from elmokit.pretrain.config import PRESETS, PretrainConfig, load_config
 
 Corpus = Annotated[
-    list[str], typer.Argument(help="files (txt, gz, xz, zst, jsonl, parquet), folders or globs", metavar="CORPUS...")
+    list[str], typer.Argument(help="files (txt, gz, xz, zst, jsonl, parquet), folders or globs", metavar="CORPUS")
 ]
 Output = Annotated[
     Path, typer.Option("-o", "--output", help="the run's folder; an unfinished run there is gone on with")
@@ -37,12 +37,14 @@ def pretrain(
     """Pre-train a biLM from raw text.
 
     Counts the words, builds the vocabulary, sets a held-out part aside, trains, validates and saves; the model is in
-    OUTPUT/model. Stop it at any time: the same command goes on from the last checkpoint.
+    OUTPUT/model. Stop it at any time: the same command goes on from the last checkpoint. Defaults of the model's and
+    the training's fields are those of the preset medium.
 
         elmokit pretrain wiki/*.txt.xz -o run --preset medium
         elmokit pretrain corpus.txt -o run --preset tiny --epochs 3
-        elmokit pretrain text.jsonl -o run --config my.toml --text-field body --tokenizer unicode
-        torchrun --nproc-per-node 4 -m elmokit pretrain corpus/ -o run --preset original
+        elmokit pretrain text.jsonl -o run --text-field body --tokenizer unicode
+        elmokit pretrain corpus/ -o run --config my.toml --minutes 120
+        torchrun --nproc-per-node 4 -m elmokit pretrain corpus/ -o run
     """
     settings = load_config(preset, file=config, flags=flags)
     from elmokit.pretrain.command import run_pretrain  # torch loads here, once the settings are known to be sound
@@ -55,10 +57,13 @@ def with_fields(command: Any) -> Any:
     hints = get_type_hints(PretrainConfig)
     signature = inspect.signature(command)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = []
+    options, medium = [], load_config("medium")
     for field in fields(PretrainConfig):
-        kind = hints[field.name] if hints[field.name] in (int, float, bool) else str
-        note = typer.Option(help=field.metadata["help"], rich_help_panel="Configuration", show_default=False)
+        hint = hints[field.name]
+        kind = hint if hint in (int, float, bool) else str
+        choices = "|".join(get_args(hint)) if get_origin(hint) is Literal else None
+        usual = _shown(getattr(medium, field.name))
+        note = typer.Option(help=field.metadata["help"], metavar=choices, show_default=usual)
         options.append(
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]
@@ -67,6 +72,12 @@ def with_fields(command: Any) -> Any:
     command.__signature__ = signature.replace(parameters=[*own, *options])
     command.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
     return command
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):  # filters
+        return ",".join(f"{width}:{n}" for width, n in value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value}"
 
 
 pretrain = with_fields(pretrain)
