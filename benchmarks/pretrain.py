@@ -97,7 +97,7 @@ def parts(config: PretrainConfig, text: PreparedCorpus, device: torch.device) ->
         config.model(n_words=V), config.output(), V, dropout=config.dropout, dtype=dtype, device=device
     )
     objective.initialise(1)
-    rows = TypeRows(text.lexicon, codec_spec(config, text).build(config.max_characters), vocabulary=V, device=device)
+    rows = TypeRows(text.lexicon, codec_spec(config, text).build(config.max_characters), device=device)
     plan = WindowPlan(config.rows, config.window, V)
     stream = windows(text.train, plan, start=Position(), parts=[slice(0, config.rows)])
     started = time.perf_counter()

@@ -5,15 +5,15 @@ draws from generators seeded by (seed, step), so a step's randomness is known wi
 """
 
 import errno
-import os
 import re
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, InputError
 from elmokit.formats import atomic_write
 
 NAME = re.compile(r"step-(\d+)\.pt")
@@ -26,8 +26,8 @@ def save_checkpoint(folder: Path, step: int, content: dict[str, Any], *, keep: i
     try:
         with atomic_write(path) as file:
             torch.save(content, file)
-    except (OSError, RuntimeError) as error:  # torch's zip writer turns a failed write into a RuntimeError
-        raise _write_error(error, path, checkpoints(folder)) from error
+    except (OSError, RuntimeError, InputError) as error:  # torch's zip writer makes a RuntimeError of a failed write
+        raise write_error(error, path, folder) from error
     for old in checkpoints(folder)[: -max(1, keep)]:
         old.unlink(missing_ok=True)
     return path
@@ -52,15 +52,17 @@ def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None
     return None
 
 
-def _write_error(error: Exception, path: Path, left: list[Path]) -> ElmokitError:
+def write_error(error: BaseException, path: Path, folder: Path) -> ElmokitError:
+    """What to tell when a run's file cannot be written, the last good checkpoint in `folder` included."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-    why = "the disk is full" if full else str(cause or error)
-    free = os.statvfs(path.parent)
-    room = f"{free.f_bavail * free.f_frsize / 2**20:.0f} MiB free"
+    why = "the disk is full" if full else str((cause.strerror if isinstance(cause, OSError) else None) or error)
+    free = shutil.disk_usage(path if path.is_dir() else path.parent).free
+    left = checkpoints(folder)
     last = f"the last good checkpoint is {left[-1].name}" if left else "there is no earlier checkpoint"
     return ElmokitError(
-        f"{path}: cannot be written: {why} ({room}); {last}. Make room and start the same command again"
+        f"{path}: cannot be written: {why} ({free / 2**20:.0f} MiB free); {last}. Make room and start the same command "
+        "again"
     )

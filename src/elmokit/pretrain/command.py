@@ -1,7 +1,10 @@
 """What the commands `pretrain` and `finetune` do once their settings are known: corpora, exit codes, closing words."""
 
+import math
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -29,8 +32,7 @@ def run_pretrain(
     show: bool = True,
 ) -> None:
     """Trains or goes on; exits with 128 + signal when it was stopped by one, its state saved."""
-    console = Console(stderr=True)
-    try:
+    with stopping_cleanly():
         ended = pretrain(
             config,
             corpus_of(config, paths),
@@ -40,8 +42,22 @@ def run_pretrain(
             device=device,
             show=show,
         )
+    best = f"; best held-out perplexity {ended.best:.2f}" if math.isfinite(ended.best) else ""
+    say(f"finished after {ended.step:,} steps{best}")
+    say(f"the model is in {folder / 'model'}")
+
+
+@contextmanager
+def stopping_cleanly() -> Iterator[None]:
+    """A run that was asked to stop ends with one line and 128 + signal, as shells count."""
+    try:
+        yield
     except Stopped as stopped:
-        console.print(str(stopped), highlight=False)
+        say(str(stopped))
         sys.exit(128 + stopped.signal_number)
-    console.print(f"finished after {ended.step:,} steps; best held-out perplexity {ended.best:.2f}", highlight=False)
-    console.print(f"the model is in {folder / 'model'}", highlight=False)
+
+
+def say(text: str) -> None:
+    """A line on standard error, from the first of all processes."""
+    if os.environ.get("RANK", "0") == "0":
+        Console(stderr=True).print(text, highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 class Journal:
     """Speed, loss, perplexity and time left; a resumed run goes on where its last checkpoint was."""
 
-    def __init__(self, folder: Path, *, total: int, step: int, show: bool = True) -> None:
+    def __init__(self, folder: Path, title: str, *, total: int, step: int, show: bool = True) -> None:
         self.path = folder / "log.jsonl"
         self.console = Console(stderr=True)
         _forget_after(self.path, step)
@@ -33,7 +33,7 @@ class Journal:
         )
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         self.progress = Progress(*columns, *times, console=self.console, disable=not show)
-        self.task = self.progress.add_task("pre-training", total=total, completed=step, facts="")
+        self.task = self.progress.add_task(title, total=total, completed=step, facts="")
 
     def __enter__(self) -> "Journal":
         self.progress.start()
@@ -60,7 +60,7 @@ class Journal:
         self.progress.update(self.task, completed=step, facts=facts, total=total)
 
     def say(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False)
+        self.progress.console.print(text, highlight=False, soft_wrap=True)
 
 
 def _forget_after(path: Path, step: int) -> None:

@@ -27,9 +27,8 @@ class World:
             torch.cuda.set_device(chosen)
         if size > 1 and not dist.is_initialized():
             backend = "nccl" if chosen.startswith("cuda") else "gloo"
-            dist.init_process_group(
-                backend, timeout=timedelta(hours=12)
-            )  # the first process may prepare the corpus for long
+            patience = timedelta(hours=12)  # the first process may prepare the corpus for long
+            dist.init_process_group(backend, timeout=patience)
         return cls(rank, size, torch.device(chosen))
 
     @property

@@ -1,10 +1,10 @@
 """Raw text in, model out: what `elmokit pretrain` does. A run is a folder, and the same call goes on with it.
 
-    run/config.json      what the run computes; another configuration in the same folder is refused
-    run/corpus/          the prepared text (vocabulary, lexicon, shards)
-    run/checkpoints/     the newest complete states
-    run/log.jsonl        loss, speed and perplexity; the same in run/tensorboard/
-    run/model/           the best model so far, ready for use
+run/config.json      what the run computes; another configuration in the same folder is refused
+run/corpus/          the prepared text (vocabulary, lexicon, shards)
+run/checkpoints/     the newest complete states
+run/log.jsonl        loss, speed and perplexity; the same in run/tensorboard/
+run/model/           the best model so far, ready for use
 """
 
 import json
@@ -19,6 +19,7 @@ from rich.progress import Progress as Bar
 
 from elmokit.errors import ConfigError
 from elmokit.formats import write_text
+from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.build import Preparation
 from elmokit.pretrain.build import Progress as Made
 from elmokit.pretrain.config import PretrainConfig, from_dict, to_dict
@@ -30,8 +31,9 @@ from elmokit.pretrain.processes import World
 from elmokit.pretrain.rows import TypeRows
 from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
+from elmokit.pretrain.vocabulary import Vocabulary
 from elmokit.weights import save_pretrained
-from elmokit.weights.pretrained import CodecSpec, Pretrained, SoftmaxTensors, TokenizerSpec
+from elmokit.weights.pretrained import AdaptiveTensors, CodecSpec, Pretrained, SoftmaxTensors, TokenizerSpec
 
 
 def pretrain(
@@ -49,65 +51,89 @@ def pretrain(
     `heldout` is other text for validation instead of a share of the corpus; `prepared` another place for the prepared
     text, which several runs can share.
     """
+    config.model(n_words=config.vocab_size)  # a shape that cannot be is told before the text is read
     world = World.join(device)
     folder = Path(folder)
-    if world.leads:
-        claim(folder, config)
-    text = prepared_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
-    codec = codec_spec(config, text)
-    objective = Objective(
-        config.model(n_words=len(text.vocabulary)),
-        config.output(),
-        len(text.vocabulary),
-        dropout=config.dropout,
-        dtype=training_dtype(config, world.device),
-        device=world.device,
-    )
-    objective.initialise(config.seed)
-    rows = TypeRows(
-        text.lexicon, codec.build(config.max_characters), vocabulary=len(text.vocabulary), device=world.device
-    )
-    validation = Validation(text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, rows=rows)
-
-    def save_model(perplexity: Perplexity) -> None:
-        save_pretrained(packed(objective, config, text, codec, perplexity), folder / "model")
-
-    trainer = Trainer(
-        config, objective, text.train, validation,
-        folder=folder, world=world, rows=rows, save_model=save_model, show=show,
-    )  # fmt: skip
     try:
+        if world.leads:
+            claim(folder, config)
+        text = prepared_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
+        codec = codec_spec(config, text)
+        objective = Objective(
+            config.model(n_words=len(text.vocabulary)),
+            config.output(),
+            len(text.vocabulary),
+            dropout=config.dropout,
+            dtype=training_dtype(config, world.device),
+            device=world.device,
+        )
+        objective.initialise(config.seed)
+        rows = TypeRows(text.lexicon, codec.build(config.max_characters), device=world.device)
+        validation = Validation(text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, rows=rows)
+
+        def save_model(perplexity: Perplexity) -> None:
+            save_pretrained(packed(objective, config, text, codec, perplexity), folder / "model")
+
+        trainer = Trainer(
+            config, objective, text.train, validation,
+            folder=folder, fingerprint=text.fingerprint, world=world, rows=rows, save_model=save_model, show=show,
+        )  # fmt: skip
         return trainer.run()
     finally:
         world.leave()
 
 
-def claim(folder: Path, config: PretrainConfig) -> None:
-    """Makes the folder this run's own, or finds that it is; leftovers of interrupted writes are cleared away."""
+def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
+    """Makes the folder this run's own, or finds that it is; leftovers of interrupted writes are cleared away.
+
+    `given` is what the run depends on besides the configuration and the text, by name.
+    """
     path = folder / "config.json"
     folder.mkdir(parents=True, exist_ok=True)
     if path.exists():
-        there = from_dict(json.loads(path.read_text(encoding="utf-8")), source=str(path))
-        if changed := there.differences(config):
+        try:
+            stored = dict(json.loads(path.read_text(encoding="utf-8")))
+            before = dict(stored.pop("given"))
+            there = from_dict(stored, source=str(path), kind=type(config))
+        except (ValueError, TypeError, KeyError, ConfigError) as error:
+            raise ConfigError(
+                f"{folder}: holds something else than such a run ({error}); choose another folder"
+            ) from None
+        changed = there.differences(config)
+        changed += [
+            f"{name}: {before.get(name)} there, {value} here"
+            for name, value in given.items()
+            if before.get(name) != value
+        ]
+        if changed:
             raise ConfigError(
                 f"{folder}: holds a run of another configuration ({'; '.join(changed)}); give the same settings to go "
                 "on with it, or another output folder"
             )
     for leftover in (folder / "checkpoints").glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
-    write_text(path, json.dumps(to_dict(config), indent=1) + "\n")
+    write_text(path, json.dumps({**to_dict(config), "given": given}, indent=1) + "\n")
 
 
 def prepared_text(
-    config: PretrainConfig, corpus: Corpus, folder: Path, world: World, *, heldout: Corpus | None, show: bool
+    config: PretrainConfig,
+    corpus: Corpus,
+    folder: Path,
+    world: World,
+    *,
+    heldout: Corpus | None,
+    show: bool,
+    max_characters: int | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> PreparedCorpus:
     """The text as numbers; the first process makes it, the others wait for it."""
     if world.leads:
         plan = Preparation(
-            vocab_size=config.vocab_size,
-            min_count=config.min_count,
+            vocab_size=None if vocabulary else config.vocab_size,
+            min_count=1 if vocabulary else config.min_count,
+            vocabulary=vocabulary,
             heldout=heldout if heldout is not None else config.heldout,
-            max_characters=config.max_characters,
+            max_characters=max_characters or config.max_characters,
         )
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
         with Bar(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
@@ -131,11 +157,14 @@ def describe(text: PreparedCorpus) -> None:
         f"{r.coverage:.2%}; held out {r.heldout_sentences:,} sentences, {r.heldout_tokens:,} tokens "
         f"({1 - r.heldout_coverage:.2%} <UNK>)",
         highlight=False,
+        soft_wrap=True,
     )
     odd = {"empty lines": r.empty_lines, "bad bytes": r.bad_bytes, "cut lines": r.cut_lines}
     odd["words over the character limit"] = r.overlong_tokens
     if any(odd.values()):
-        console.print(", ".join(f"{n:,} {name}" for name, n in odd.items() if n), style="dim", highlight=False)
+        console.print(
+            ", ".join(f"{n:,} {name}" for name, n in odd.items() if n), style="dim", highlight=False, soft_wrap=True
+        )
 
 
 def codec_spec(config: PretrainConfig, text: PreparedCorpus) -> CodecSpec:
@@ -156,16 +185,21 @@ def packed(
         "training": {
             "config": to_dict(config),
             "corpus": asdict(report),
-            "heldout_perplexity": asdict(perplexity),
+            "heldout_perplexity": asdict(perplexity) if perplexity.predictions else None,
         }
     }
-    softmax = objective.softmax
-    tensors = SoftmaxTensors(softmax.weight.detach(), softmax.bias.detach())
     return Pretrained.of(
         objective.bilm,
         codec=codec,
         tokenizer=TokenizerSpec(text.tokenizer_name, text.tokenizer_version),
         vocabulary=text.vocabulary.words,
-        softmax=tensors,
+        softmax=softmax_tensors(objective.softmax),
         extra=extra,
     )
+
+
+def softmax_tensors(softmax: Softmax | AdaptiveSoftmax) -> SoftmaxTensors | AdaptiveTensors:
+    named = {name: values.detach() for name, values in softmax.state_dict().items()}
+    if isinstance(softmax, Softmax):
+        return SoftmaxTensors(**named)
+    return AdaptiveTensors(softmax.inner.n_classes, softmax.inner.in_features, softmax.cutoffs, named)

@@ -6,8 +6,10 @@ the very same numbers as one that never was (CPU, one process, same number of th
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.errors import ElmokitError
+from elmokit.errors import ElmokitError, WeightsError
 from elmokit.kernels import LstmState
-from elmokit.pretrain.checkpoint import load_checkpoint, save_checkpoint
+from elmokit.pretrain.checkpoint import load_checkpoint, save_checkpoint, write_error
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.journal import Journal
 from elmokit.pretrain.objective import Objective
@@ -32,6 +34,7 @@ from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import Position, Sentences, Window, WindowPlan, windows
 
 Ints = NDArray[np.int64]
+AGREE_EVERY = 8  # steps between questions to the other processes, on GPUs
 
 
 class Stopped(Exception):  # noqa: N818  not an error: the run was asked to stop, saved, and can go on
@@ -55,7 +58,10 @@ class Progress:
 
 
 class Trainer:
-    """Trains an objective on sentences; `save_model(perplexity)` is called whenever a validation is the best so far."""
+    """Trains an objective on sentences; `save_model(perplexity)` is called whenever a validation is the best so far.
+
+    `fingerprint` tells the text from any other, so that a run does not go on with text that has changed meanwhile.
+    """
 
     def __init__(
         self,
@@ -65,13 +71,16 @@ class Trainer:
         validation: Validation,
         *,
         folder: Path,
+        fingerprint: str,
         world: World,
         rows: Callable[[Ints], Tensor],
         save_model: Callable[[Perplexity], None],
+        title: str = "pre-training",
         show: bool = True,
     ) -> None:
         self.config, self.objective, self.validation = config, objective, validation
-        self.folder, self.world, self.save_model, self.show = folder, world, save_model, show
+        self.folder, self.fingerprint, self.world = folder, fingerprint, world
+        self.save_model, self.title, self.show = save_model, title, show
         positions = sentences.n_tokens + len(sentences)
         batch_rows = fitting_rows(config, positions, world.size)
         self.plan = WindowPlan(
@@ -94,24 +103,28 @@ class Trainer:
         self._resume()
         if self.progress.done:
             return self.progress
-        previous = {number: signal.signal(number, self._note_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         ahead = Prefetch(self._batches())
         try:
-            with Journal(
-                self.folder, total=self.total, step=self.progress.step, show=self.show and self.world.leads
-            ) as journal:
+            with self._noting_signals(), self._journal() as journal:
                 self._loop(ahead, journal)
+        except OSError as error:  # the log could not be written; models and checkpoints tell of themselves
+            raise write_error(error, self.folder, self.folder / "checkpoints") from error
         finally:
             ahead.close()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
         return self.progress
 
-    def _loop(self, ahead: Prefetch[list[Window]], journal: Journal) -> None:
+    def _journal(self) -> AbstractContextManager[Journal | None]:
+        """The first process writes it, for all."""
+        if not self.world.leads:
+            return nullcontext()
+        return Journal(self.folder, self.title, total=self.total, step=self.progress.step, show=self.show)
+
+    def _loop(self, ahead: Prefetch[list[Window]], journal: Journal | None) -> None:
         config, progress = self.config, self.progress
         self.objective.train()
         started = time.monotonic() - progress.seconds
-        last_log, last_save = (progress.step, time.monotonic()), time.monotonic()
+        logged, last_log = progress.step, time.monotonic()
+        last_save = last_log
         sums = torch.zeros(2, device=self.world.device)  # loss and gradient norm since the last line
         while not progress.done:
             parts = next(ahead)
@@ -120,26 +133,26 @@ class Trainer:
             progress.step += 1
             progress.position = parts[-1].after
             ends = share >= 1.0 if config.minutes else progress.step >= self.total
-            stop = self._agreed_signal()
+            stop, due = self._agree(time.monotonic() - last_save > 60 * config.checkpoint_minutes)
             validates = progress.step % config.valid_every == 0 or ends
-            saves = progress.step % config.checkpoint_every == 0 or ends or stop is not None
-            saves = saves or self._agreed(time.monotonic() - last_save > 60 * config.checkpoint_minutes)
-            if progress.step % config.log_every == 0 or validates or saves:
-                n = progress.step - last_log[0]
-                loss, norm = (sums / max(n, 1)).tolist()
-                self._check(loss, norm)
-                progress.seconds = time.monotonic() - started
-                speed = n * self.tokens_per_step / max(1e-9, time.monotonic() - last_log[1])
-                self._log(journal, loss, norm, speed, share)
-                sums.zero_()
-                last_log = progress.step, time.monotonic()
+            saves = progress.step % config.checkpoint_every == 0 or ends or due or stop is not None
+            if not (validates or saves or progress.step % config.log_every == 0):
+                continue
+            n = progress.step - logged
+            loss, norm = (total / self.world.size for total in self.world.total((sums / n).tolist()))
+            self._check(loss, norm)
+            progress.seconds = time.monotonic() - started
+            speed = n * self.tokens_per_step / max(1e-9, time.monotonic() - last_log)
+            self._log(journal, loss, norm, speed, share)
+            sums.zero_()
             if validates:
                 self._validate(journal, ends)
-            if saves:
+            if saves or progress.done:
                 self._save()
                 last_save = time.monotonic()
             if stop is not None and not progress.done:
                 raise Stopped(stop, progress.step)
+            logged, last_log = progress.step, time.monotonic()
 
     def _share(self, seconds: float) -> float:
         """How much of the run is behind us, from 0 to 1: by steps, or by the clock where a time budget is set."""
@@ -172,8 +185,8 @@ class Trainer:
             "warmup, in a new folder"
         )
 
-    def _log(self, journal: Journal, loss: float, norm: float, speed: float, share: float) -> None:
-        if not self.world.leads:
+    def _log(self, journal: Journal | None, loss: float, norm: float, speed: float, share: float) -> None:
+        if journal is None:
             return
         step, rate = self.progress.step, rate_at(share, self.config)
         epoch = step * self.tokens_per_step / max(1, self.sentences.n_tokens + len(self.sentences))
@@ -181,23 +194,25 @@ class Trainer:
         total = round(step / share) if self.config.minutes and share > 0 else self.total
         journal.show(step, f"{speed:,.0f} tokens/s  loss {loss:.3f}  epoch {epoch:.2f}", total=total)
 
-    def _validate(self, journal: Journal, ends: bool) -> None:
+    def _validate(self, journal: Journal | None, ends: bool) -> None:
         progress = self.progress
         perplexity = self.validation(self.objective, self.world)
-        if self.world.leads:
-            sides = {"forward": perplexity.forward, "backward": perplexity.backward}
-            known = {name: value for name, value in sides.items() if value is not None}
-            facts = {f"perplexity_{name}": value for name, value in known.items()}
-            journal.record(progress.step, perplexity=perplexity.mean, **facts)
-            detail = ", ".join(f"{name} {value:.1f}" for name, value in known.items())
-            journal.say(f"step {progress.step}: held-out perplexity {perplexity.mean:.2f} ({detail})")
+        if journal is not None and self.validation.batches:
+            journal.record(progress.step, **perplexity.facts())
+            journal.say(f"step {progress.step}: held-out perplexity {perplexity}")
         if perplexity.mean < progress.best or not self.validation.batches:
             progress.best, progress.worse = perplexity.mean, 0
             if self.world.leads:
-                self.save_model(perplexity)
+                self._save_model(perplexity)
         else:
             progress.worse += 1
         progress.done = ends or bool(self.config.patience and progress.worse >= self.config.patience)
+
+    def _save_model(self, perplexity: Perplexity) -> None:
+        try:
+            self.save_model(perplexity)
+        except (OSError, WeightsError) as error:
+            raise write_error(error, self.folder / "model", self.folder / "checkpoints") from error
 
     def _save(self) -> None:
         states = [
@@ -207,6 +222,7 @@ class Trainer:
         rows = [[self.world.collect(side, dim=1) for side in state] for state in states]
         if self.world.leads:
             content = {
+                "fingerprint": self.fingerprint,
                 "progress": {**asdict(self.progress), "position": tuple(self.progress.position)},
                 "objective": self.objective.state_dict(),
                 "optimizer": self.step.optimizer.state_dict(),
@@ -219,6 +235,11 @@ class Trainer:
         content = load_checkpoint(self.folder / "checkpoints", self.world.device)
         if content is None:
             return
+        if content["fingerprint"] != self.fingerprint:
+            raise ElmokitError(
+                f"{self.folder}: holds a run on other text (its prepared form was {content['fingerprint']}, now it is "
+                f"{self.fingerprint}); give the text of that run to go on with it, or another output folder"
+            )
         saved: dict[str, Any] = dict(content["progress"])
         self.progress = Progress(**{**saved, "position": Position(*saved["position"])})
         self.objective.load_state_dict(content["objective"])
@@ -231,31 +252,52 @@ class Trainer:
                 LstmState(h[:, at].contiguous(), c[:, at].contiguous()) for h, c in content["state"]
             )
 
+    @contextmanager
+    def _noting_signals(self) -> Iterator[None]:
+        """SIGTERM and Ctrl-C are noted while inside, and the loop stops at its next step."""
+        if threading.current_thread() is not threading.main_thread():  # signals only ever reach the main thread
+            yield
+            return
+        previous = {number: signal.signal(number, self._note_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:  # asked twice: whoever asks does not want to wait for the step to end
+            raise KeyboardInterrupt
         self._signal = number
 
-    def _agreed_signal(self) -> int | None:
-        """A signal that reached any process stops all of them at the same step."""
-        if self.world.size == 1:
-            return self._signal
-        numbers = self.world.total([float(self._signal or 0)])
-        return signal.SIGTERM if numbers[0] else None
+    def _agree(self, due: bool) -> tuple[int | None, bool]:
+        """Whether a signal came, and whether it is time for a checkpoint: the same answer in every process.
 
-    def _agreed(self, mine: bool) -> bool:
-        return mine if self.world.size == 1 else bool(self.world.total([float(mine and self.world.leads)])[0])
+        Asking the others makes the host wait for the GPU, so it is not done at every step there.
+        """
+        if self.world.size == 1:
+            return self._signal, due
+        if self.world.device.type == "cuda" and self.progress.step % AGREE_EVERY:
+            return None, False
+        signals, times = self.world.total([float(self._signal is not None), float(due and self.world.leads)])
+        return signal.SIGTERM if signals else None, bool(times)
 
 
 def fitting_rows(config: PretrainConfig, positions: int, processes: int) -> int:
-    """As many rows as asked for, or as the text fills with a few windows each; divisible among the processes."""
-    parts = config.accumulate * processes
-    if config.rows % parts:
-        raise ElmokitError(
-            f"rows ({config.rows}) cannot be divided among {processes} processes x {config.accumulate} parts"
-        )
+    """As many rows as asked for, or as the text fills with a few windows each; the same for any number of processes."""
     most = positions // (4 * config.window)
     rows = config.rows
-    while rows > most and rows % (2 * parts) == 0:
+    while rows > most and rows % (2 * config.accumulate) == 0:
         rows //= 2
     if rows > max(1, positions // config.window):
-        raise ElmokitError(f"the corpus has only {positions} tokens: too few for {rows} rows of {config.window} steps")
+        raise ElmokitError(
+            f"the corpus has only {positions} tokens: too few for {rows} rows of {config.window} steps; give it more "
+            "text, or fewer rows"
+        )
+    if rows % (config.accumulate * processes):
+        fewer = "" if rows == config.rows else f" (of {config.rows} asked for; the text fills no more)"
+        raise ElmokitError(
+            f"{rows} rows{fewer} cannot be divided among {processes} processes x {config.accumulate} parts; choose "
+            "rows as a multiple of both, or fewer processes"
+        )
     return rows

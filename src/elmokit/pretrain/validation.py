@@ -29,6 +29,19 @@ class Perplexity:
     mean: float
     predictions: int
 
+    @property
+    def sides(self) -> dict[str, float]:
+        """Those of the directions that the model has."""
+        both = {"forward": self.forward, "backward": self.backward}
+        return {name: value for name, value in both.items() if value is not None}
+
+    def facts(self) -> dict[str, float]:
+        """As the log names them."""
+        return {"perplexity": self.mean, **{f"perplexity_{name}": value for name, value in self.sides.items()}}
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ({', '.join(f'{name} {value:.1f}' for name, value in self.sides.items())})"
+
 
 class HeldOutBatch(NamedTuple):
     types: Ints  # (U,) word-type ids
@@ -38,17 +51,17 @@ class HeldOutBatch(NamedTuple):
 
 
 class Validation:
-    """A fixed sample of held-out sentences, spread evenly over them, in batches of similar length."""
+    """A fixed sample of held-out sentences, spread evenly over them, in batches of similar length.
+
+    Without any, perplexities are NaN.
+    """
 
     def __init__(self, sentences: Sentences, *, vocabulary: int, tokens: int, rows: Callable[[Ints], Tensor]) -> None:
         self.rows = rows
         share = min(1.0, tokens / max(1, sentences.n_tokens))
-        chosen = (
-            np.unique((np.arange(int(len(sentences) * share)) / share).astype(np.int64))
-            if len(sentences)
-            else np.zeros(0)
-        )
-        words, lengths = sentences.gather(chosen.astype(np.int64))
+        n_chosen = min(len(sentences), math.ceil(len(sentences) * share))
+        chosen = np.arange(n_chosen) * len(sentences) // max(n_chosen, 1)
+        words, lengths = sentences.gather(chosen)
         starts = np.cumsum(lengths) - lengths
         order = np.argsort(-lengths, kind="stable")
         self.batches: list[HeldOutBatch] = []
@@ -74,7 +87,7 @@ class Validation:
                 sums[direction] += float(values.double().sum())
             count += int((batch.lengths - 1).sum())
         *totals, n = world.total([*sums.values(), float(count)])
-        losses = {direction: total / max(n, 1) for direction, total in zip(sums, totals, strict=True)}
+        losses = {direction: total / n if n else math.nan for direction, total in zip(sums, totals, strict=True)}
         by_direction = {direction: _exp(loss) for direction, loss in losses.items()}
         mean = _exp(sum(losses.values()) / len(losses))
         return Perplexity(by_direction.get("forward"), by_direction.get("backward"), mean, int(n))
