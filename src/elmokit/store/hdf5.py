@@ -17,7 +17,7 @@ from elmokit.store.sentences import SentenceIndex
 from elmokit.store.spool import Record
 
 INDEX = "sentence_to_index"
-LARGEST_STRING = 16 << 20  # bytes of JSON written as the older tools did; a larger one goes to disk piece by piece
+LARGEST_STRING = 1 << 20  # bytes of JSON written as the older tools did; a larger one goes to disk piece by piece
 # HDF5 reads '/' as a path, '.' as the group itself, and ends names at NUL.
 REPLACED = str.maketrans({"/": "\u2215", "\x00": "\u2400"})
 

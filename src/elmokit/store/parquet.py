@@ -17,13 +17,20 @@ GROUP_BYTES = 32 << 20  # vectors per row group
 GROUP_ROWS = 1 << 15  # tokens are Python objects until they are written: small vectors must not make large groups
 
 
-def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...]) -> None:
-    """`axes` is the shape of one token's vectors: (D,) or (L, D)."""
+def require_pyarrow() -> None:
+    """Raises where pyarrow is missing."""
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("writing Parquet needs pyarrow", extra="parquet") from error
+
+
+def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...]) -> None:
+    """`axes` is the shape of one token's vectors: (D,) or (L, D)."""
+    require_pyarrow()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     width = axes[-1]
     names = ["vector"] if len(axes) == 1 else [f"layer{k}" for k in range(axes[0])]
     vector = pa.list_(pa.float32(), width)
