@@ -17,20 +17,19 @@ GROUP_BYTES = 32 << 20  # vectors per row group
 GROUP_ROWS = 1 << 15  # tokens are Python objects until they are written: small vectors must not make large groups
 
 
-def require_pyarrow() -> None:
-    """Raises where pyarrow is missing."""
+def load_pyarrow() -> tuple[Any, Any]:
+    """pyarrow and its Parquet module, or the line that installs them."""
     try:
+        import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("writing Parquet needs pyarrow", extra="parquet") from error
+    return pyarrow, pyarrow.parquet
 
 
 def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...]) -> None:
     """`axes` is the shape of one token's vectors: (D,) or (L, D)."""
-    require_pyarrow()
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = load_pyarrow()
     width = axes[-1]
     names = ["vector"] if len(axes) == 1 else [f"layer{k}" for k in range(axes[0])]
     vector = pa.list_(pa.float32(), width)

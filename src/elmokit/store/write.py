@@ -18,7 +18,7 @@ from elmokit.errors import InputError
 from elmokit.formats import atomic_path
 from elmokit.store.arrays import write_npz, write_safetensors
 from elmokit.store.hdf5 import write_hdf5
-from elmokit.store.parquet import require_pyarrow, write_parquet
+from elmokit.store.parquet import load_pyarrow, write_parquet
 from elmokit.store.sentences import SentenceIndex
 from elmokit.store.spool import Record, Spool, open_spool
 from elmokit.text import Sentence
@@ -102,7 +102,7 @@ def check_target(target: Path) -> None:
     if target.suffix.lower() not in SUFFIXES:
         raise InputError(f"{target}: cannot tell the format from the name; expected one of {', '.join(SUFFIXES)}")
     if target.suffix.lower() == ".parquet":
-        require_pyarrow()
+        load_pyarrow()
 
 
 def _fill(
