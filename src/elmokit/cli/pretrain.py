@@ -1,6 +1,7 @@
 """`elmokit pretrain`: raw text in, model out. Every field of the configuration is a flag."""
 
 import inspect
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -52,18 +53,21 @@ def pretrain(
     run_pretrain(settings, corpus, output, heldout=heldout_corpus, prepared=prepared, device=device, show=not quiet)
 
 
-def with_fields(command: Any) -> Any:
-    """The command with an option for each field of the configuration in place of its `**flags`."""
-    hints = get_type_hints(PretrainConfig)
+def with_fields(command: Any, usual: PretrainConfig, *, without: Collection[str] = ()) -> Any:
+    """The command with an option for each field of a configuration in place of its `**flags`.
+
+    `usual` has the defaults that the help shows; fields of the parts `without` are left out.
+    """
+    hints = get_type_hints(type(usual))
     signature = inspect.signature(command)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    options, medium = [], load_config("medium")
-    for field in fields(PretrainConfig):
+    options = []
+    for field in (field for field in fields(usual) if field.metadata["part"] not in without):
         hint = hints[field.name]
         kind = hint if hint in (int, float, bool) else str
         choices = "|".join(get_args(hint)) if get_origin(hint) is Literal else None
-        usual = _shown(getattr(medium, field.name))
-        note = typer.Option(help=field.metadata["help"], metavar=choices, show_default=usual)
+        shown = _shown(getattr(usual, field.name))
+        note = typer.Option(help=field.metadata["help"], metavar=choices, show_default=shown)
         options.append(
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]
@@ -80,4 +84,4 @@ def _shown(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value}"
 
 
-pretrain = with_fields(pretrain)
+pretrain = with_fields(pretrain, load_config("medium"))

@@ -9,16 +9,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from elmokit.pretrain.config import PretrainConfig
+from elmokit.encoders.tokenizing import choose_tokenizer
+from elmokit.pretrain.config import FinetuneConfig, PretrainConfig
 from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.finetune import finetune
 from elmokit.pretrain.run import pretrain
 from elmokit.pretrain.trainer import Stopped
-from elmokit.text import load_tokenizer
+from elmokit.text import Tokenizer, load_tokenizer
+from elmokit.weights import load_pretrained
 
 
-def corpus_of(config: PretrainConfig, paths: Sequence[str]) -> Corpus:
-    tokenizer = load_tokenizer(config.tokenizer)
-    return Corpus(paths=list(paths), tokenizer=tokenizer, lines=config.lines, field=config.text_field)
+def corpus_of(config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer | None = None) -> Corpus:
+    """The text as the configuration reads it; its tokenizer is the one given, or that of the configuration."""
+    chosen = tokenizer or load_tokenizer(config.tokenizer)
+    return Corpus(paths=list(paths), tokenizer=chosen, lines=config.lines, field=config.text_field)
 
 
 def run_pretrain(
@@ -45,6 +49,40 @@ def run_pretrain(
     best = f"; best held-out perplexity {ended.best:.2f}" if math.isfinite(ended.best) else ""
     say(f"finished after {ended.step:,} steps{best}")
     say(f"the model is in {folder / 'model'}")
+
+
+def run_finetune(
+    config: FinetuneConfig,
+    model: str,
+    paths: Sequence[str],
+    folder: Path,
+    *,
+    heldout: Sequence[str] | None = None,
+    new_softmax: bool = False,
+    device: str | None = None,
+    show: bool = True,
+) -> None:
+    """The same for fine-tuning; tells how much it helped."""
+    pretrained = load_pretrained(model, softmax=not new_softmax)
+    asked = None if config.tokenizer == "auto" else config.tokenizer
+    named = choose_tokenizer(pretrained, asked, allow_other=True)  # text may come tokenised by the model's own
+    tokenizer = load_tokenizer(named.name, named.version)
+    with stopping_cleanly():
+        ended = finetune(
+            config,
+            pretrained,
+            corpus_of(config, paths, tokenizer),
+            folder,
+            heldout=corpus_of(config, heldout, tokenizer) if heldout else None,
+            device=device,
+            show=show,
+        )
+    say(f"finished after {ended.progress.step:,} steps")
+    if ended.before.predictions:
+        when = " (with a new softmax, the rest as it was)" if ended.new_softmax else ""
+        say(f"held-out perplexity: {ended.before.mean:.2f} before{when}, {ended.progress.best:.2f} after")
+    hdf5 = f", as HDF5 in {folder / 'official'}" if pretrained.format == "official" else ""
+    say(f"the model is in {folder / 'model'}{hdf5}")
 
 
 @contextmanager

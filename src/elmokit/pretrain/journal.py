@@ -60,7 +60,8 @@ class Journal:
         self.progress.update(self.task, completed=step, facts=facts, total=total)
 
     def say(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False, soft_wrap=True)
+        if not self.progress.disable:
+            self.progress.console.print(text, highlight=False, soft_wrap=True)
 
 
 def _forget_after(path: Path, step: int) -> None:

@@ -163,9 +163,7 @@ def lay_out(sentences: Sentences, plan: WindowPlan, epoch: int, bounds: tuple[in
     return Streams(cut[0], cut[1], keep)
 
 
-def _cut(
-    streams: Streams, plan: WindowPlan, window: int, rows: slice, numbering: Numbering, after: Position
-) -> Window:
+def _cut(streams: Streams, plan: WindowPlan, window: int, rows: slice, numbering: Numbering, after: Position) -> Window:
     """A window of the streams with its word types told apart."""
     at = slice(window * plan.steps, (window + 1) * plan.steps)
     R = len(plan.directions)

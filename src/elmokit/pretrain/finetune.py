@@ -1,0 +1,259 @@
+"""Fine-tuning: a loaded model learns on from domain text, as a language model (Peters et al. 2018, section 3.4).
+
+A model that came with its softmax goes on with it and its vocabulary. One without gets a new softmax over the words of
+the new text, learnt first while the rest is frozen, and then everything learns. A run is a folder, as in pre-training:
+
+- `config.json`, `corpus/`, `checkpoints/`, `log.jsonl`, `tensorboard/` as there
+- `softmax/`: the first stage, where there is one
+- `before.json`: held-out perplexity before the biLM changed (of a model without softmax: after the first stage)
+- `model/`: the best model; beside it `official/`, HDF5 and options.json, where the model came as HDF5
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from elmokit.errors import ConfigError, WeightsError
+from elmokit.formats import write_text
+from elmokit.nn.softmax import Softmax, SoftmaxConfig
+from elmokit.pretrain.checkpoint import checkpoints
+from elmokit.pretrain.config import FinetuneConfig, to_dict
+from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.objective import Objective, initialise_softmax
+from elmokit.pretrain.prepared import PreparedCorpus
+from elmokit.pretrain.processes import World
+from elmokit.pretrain.rows import TypeRows
+from elmokit.pretrain.run import claim, prepared_text, softmax_tensors, training_dtype
+from elmokit.pretrain.trainer import Progress, Trainer
+from elmokit.pretrain.validation import Perplexity, Validation
+from elmokit.pretrain.vocabulary import SPECIALS, Vocabulary
+from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
+from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec, save_pretrained
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuned:
+    """How a run ended: held-out perplexity before it, and in `progress.best` that of the model it saved."""
+
+    before: Perplexity
+    progress: Progress
+    new_softmax: bool  # `before` is then that of the new softmax over the model as it was
+
+
+def finetune(
+    config: FinetuneConfig,
+    pretrained: Pretrained,
+    corpus: Corpus,
+    folder: str | Path,
+    *,
+    heldout: Corpus | None = None,
+    device: str | None = None,
+    show: bool = True,
+) -> Finetuned:
+    """Fine-tunes a model on a corpus into a folder, or goes on with the run that lies there.
+
+    `heldout` is other text for validation instead of a share of the corpus.
+    """
+    output = Output.of(pretrained, config)
+    world = World.join(device)
+    folder = Path(folder)
+    try:
+        if world.leads:
+            claim(folder, config, model=_digest(pretrained))
+        text = prepared_text(
+            config, corpus, folder / "corpus", world,
+            heldout=heldout, show=show, max_characters=pretrained.config.tokens.max_characters,
+            vocabulary=output.vocabulary,
+        )  # fmt: skip
+        return _Run(config, pretrained, output, text, folder, world, show=show).go()
+    finally:
+        world.leave()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What becomes of a model's output layer."""
+
+    kind: SoftmaxConfig
+    vocabulary: Vocabulary | None  # None: the words of the new text
+    softmax: SoftmaxTensors | AdaptiveTensors | None  # None: a new one
+    order: torch.Tensor | None = None  # (V,) where the model's own vocabulary has each word of `vocabulary`
+
+    @classmethod
+    def of(cls, pretrained: Pretrained, config: FinetuneConfig) -> "Output":
+        kept = pretrained.softmax if pretrained.vocabulary is not None else None  # without words, rows mean nothing
+        if kept is None:
+            # A word-level model predicts the words it reads; of others, the new text's words are wanted.
+            words = pretrained.codec.words if pretrained.codec.kind == "words" else None
+            order = None if words is None else _order(words, pretrained.source)
+            ordered = None if words is None or order is None else Vocabulary(words[k] for k in order.tolist())
+            return cls(config.output(), ordered, None, order)
+        assert pretrained.vocabulary is not None
+        order = _order(pretrained.vocabulary, pretrained.source)
+        moved = not torch.equal(order, torch.arange(len(order)))
+        vocabulary = Vocabulary((pretrained.vocabulary[k] for k in order.tolist()), name=pretrained.source)
+        if isinstance(kept, AdaptiveTensors):
+            if moved:
+                raise WeightsError(
+                    f"{pretrained.source}: a vocabulary that does not begin with {' '.join(SPECIALS)} does not go with "
+                    "an adaptive softmax here; load the model without its softmax, to learn a new one"
+                )
+            return cls(SoftmaxConfig("adaptive", cutoffs=kept.cutoffs), vocabulary, kept)
+        if config.softmax == "adaptive":
+            raise ConfigError("softmax is adaptive, but the model has a plain one; expected sampled or full")
+        return cls(config.output(), vocabulary, SoftmaxTensors(kept.weight[order], kept.bias[order]), order)
+
+    def restored(self, softmax: SoftmaxTensors | AdaptiveTensors) -> SoftmaxTensors | AdaptiveTensors:
+        """Rows back in the order of the model's own vocabulary."""
+        if self.order is None or isinstance(softmax, AdaptiveTensors):
+            return softmax
+        back = torch.argsort(self.order).to(softmax.bias.device)
+        return SoftmaxTensors(softmax.weight[back], softmax.bias[back])
+
+
+class _Run:
+    """The two stages and what is saved."""
+
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        pretrained: Pretrained,
+        output: Output,
+        text: PreparedCorpus,
+        folder: Path,
+        world: World,
+        *,
+        show: bool,
+    ) -> None:
+        self.config, self.pretrained, self.output, self.text = config, pretrained, output, text
+        self.folder, self.world, self.show = folder, world, show
+        codec = pretrained.codec.build(pretrained.config.tokens.max_characters)
+        self.rows = TypeRows(text.lexicon, codec, device=world.device)
+        self.validation = Validation(
+            text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, rows=self.rows
+        )
+
+    def go(self) -> Finetuned:
+        objective = self._objective()
+        objective.bilm.load_state_dict({name: values.float() for name, values in self.pretrained.tensors.items()})
+        if self.output.softmax is not None:
+            objective.softmax.load_state_dict({n: t.float() for n, t in self.output.softmax.named.items()})
+        elif not checkpoints(self.folder / "checkpoints"):  # later ones hold the softmax, too
+            objective = self._learn_softmax(objective)
+        before = self._before(objective)
+        trainer = self._trainer(self.config, objective, self.folder, title="fine-tuning", before=before)
+        return Finetuned(before, trainer.run(), new_softmax=self.output.softmax is None)
+
+    def _objective(self) -> Objective:
+        return Objective(
+            self.pretrained.config,
+            self.output.kind,
+            len(self.text.vocabulary),
+            dropout=self.config.dropout,
+            dtype=training_dtype(self.config, self.world.device),
+            device=self.world.device,
+        )
+
+    def _learn_softmax(self, objective: Objective) -> Objective:
+        """The objective with a new softmax that fits the frozen rest."""
+        initialise_softmax(objective.softmax, seed=self.config.seed + 1)
+        if isinstance(objective.softmax, Softmax):
+            _start_at_frequencies(objective.softmax, self.text)
+        objective.bilm.requires_grad_(False)
+        folder = self.folder / "softmax"
+        folder.mkdir(exist_ok=True)
+        self._trainer(self.config.first_stage(), objective, folder, title="learning a softmax").run()
+        fresh = self._objective()  # not the same one again: in several processes, it is bound to the first stage
+        fresh.load_state_dict(objective.state_dict())
+        return fresh
+
+    def _trainer(
+        self,
+        config: FinetuneConfig,
+        objective: Objective,
+        folder: Path,
+        *,
+        title: str,
+        before: Perplexity | None = None,
+    ) -> Trainer:
+        def save_model(perplexity: Perplexity) -> None:
+            if before is not None:
+                self._save(objective, before, perplexity)
+
+        return Trainer(
+            config, objective, self.text.train, self.validation,
+            folder=folder, fingerprint=self.text.fingerprint, world=self.world, rows=self.rows, save_model=save_model,
+            title=title, show=self.show,
+        )  # fmt: skip
+
+    def _before(self, objective: Objective) -> Perplexity:
+        path = self.folder / "before.json"
+        if path.exists():
+            return Perplexity(**json.loads(path.read_text(encoding="utf-8")))
+        found = self.validation(objective, self.world)
+        if self.world.leads:
+            write_text(path, json.dumps(asdict(found)) + "\n")
+            if self.show and found.predictions:
+                Console(stderr=True).print(f"held-out perplexity before: {found}", highlight=False, soft_wrap=True)
+        return found
+
+    def _save(self, objective: Objective, before: Perplexity, after: Perplexity) -> None:
+        model = self._packed(objective, before, after)
+        save_pretrained(model, self.folder / "model")
+        if self.pretrained.format == "official":
+            plain = isinstance(model.softmax, SoftmaxTensors)  # that format has no adaptive one
+            save_pretrained(model, self.folder / "official", format="official", softmax=plain)
+
+    def _packed(self, objective: Objective, before: Perplexity, after: Perplexity) -> Pretrained:
+        source, text = self.pretrained, self.text
+        vocabulary = text.vocabulary.words
+        if self.output.order is not None:
+            vocabulary = tuple(vocabulary[k] for k in torch.argsort(self.output.order).tolist())
+        told = {"config": to_dict(self.config), "corpus": asdict(text.report), "model": Path(source.source).name}
+        if before.predictions:
+            told |= {"heldout_perplexity_before": asdict(before), "heldout_perplexity": asdict(after)}
+        return replace(
+            source,
+            tensors={name: values.detach() for name, values in objective.bilm.state_dict().items()},
+            vocabulary=vocabulary,
+            softmax=self.output.restored(softmax_tensors(objective.softmax)),
+            tokenizer=source.tokenizer or TokenizerSpec(text.tokenizer_name, text.tokenizer_version),
+            format=None,
+            stored=None,
+            extra={**source.extra, "finetuning": told},
+        )
+
+
+def _order(words: tuple[str, ...], source: str) -> torch.Tensor:
+    """Where each word stands once `<S> </S> <UNK>` come first: published vocabularies begin with them in any order."""
+    if absent := [mark for mark in SPECIALS if mark not in words]:
+        raise WeightsError(f"{source}: the vocabulary lacks {' '.join(absent)}; expected them among its words")
+    first = [words.index(mark) for mark in SPECIALS]
+    return torch.tensor([*first, *(k for k in range(len(words)) if k not in first)])  # (V,)
+
+
+@torch.no_grad()
+def _start_at_frequencies(softmax: Softmax, text: PreparedCorpus) -> None:
+    """Biases as the words' log frequencies as targets, one more than counted, so that learning starts from there."""
+    counts = np.array(text.lexicon.counts[: len(softmax.bias)], dtype=np.float64) + 1  # (V,)
+    counts[[BOS_ID, EOS_ID]] += text.report.sentences / 2  # each is a target in one of the directions
+    counts[UNK_ID] += (1 - text.report.coverage) * text.report.tokens
+    softmax.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+
+
+def _digest(pretrained: Pretrained) -> str:
+    """Tells a model from any other, wherever it was read from."""
+    digest = hashlib.blake2b(repr((pretrained.config, pretrained.codec)).encode(), digest_size=8)
+    tensors = dict(pretrained.tensors)
+    if pretrained.softmax is not None:
+        tensors |= {f"softmax.{name}": values for name, values in pretrained.softmax.named.items()}
+        digest.update("\n".join(pretrained.vocabulary or ()).encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
