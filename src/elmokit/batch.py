@@ -34,7 +34,7 @@ class WordIndex(NamedTuple):
     """Which word stands where, before anything is known of the words."""
 
     words: tuple[str, ...]  # the U - 2 distinct words; word k is type k + 2
-    index: NDArray[np.int64]  # (B, T)
+    places: NDArray[np.int64]  # (B, T), the type at each position
     lengths: NDArray[np.int64]  # (B,)
 
 

@@ -1,11 +1,11 @@
 """`LayerStack`, what every encoder returns, and the one small grammar for choosing layers from it.
 
-    all               every layer, kept apart
-    top, 0, 1, -2     one layer (0 is the context-free token layer, -1 the top)
-    average           the plain mean of all layers; `average:1,2` of some
-    concat:1,2        layers side by side; ranges too: `concat:-4..-1`
-    weights:.2,.3,.5*1.1   a fixed mix: weights as they stand, and gamma after the star
-    mix, mix:-4..-1   a mix to be trained: softmax weights from 0, gamma from 1 (untrained, it is the average)
+all               every layer, kept apart
+top, 0, 1, -2     one layer (0 is the context-free token layer, -1 the top)
+average           the plain mean of all layers; `average:1,2` of some
+concat:1,2        layers side by side; ranges too: `concat:-4..-1`
+weights:.2,.3,.5*1.1   a fixed mix: weights as they stand, and gamma after the star
+mix, mix:-4..-1   a mix to be trained: softmax weights from 0, gamma from 1 (untrained, it is the average)
 """
 
 import re
@@ -17,6 +17,9 @@ from torch import Tensor
 
 from elmokit.errors import InputError
 
+Kind = Literal["all", "average", "concat", "weights", "mix"]
+WHOLE: dict[str, Kind] = {"all": "all", "average": "average", "mix": "mix"}  # may stand alone
+LISTED: dict[str, Kind] = {"average": "average", "concat": "concat", "mix": "mix"}  # may name layers
 GRAMMAR = "all, top, a layer number, average[:LAYERS], concat:LAYERS, weights:W,W,...[*GAMMA] or mix[:LAYERS]"
 
 
@@ -42,7 +45,7 @@ class LayerStack:
 class LayerChoice:
     """A parsed choice of layers; see the module's grammar."""
 
-    kind: Literal["all", "average", "concat", "weights", "mix"]
+    kind: Kind
     layers: tuple[int, ...] | None = None  # None: every layer
     weights: tuple[float, ...] = ()
     gamma: float = 1.0
@@ -54,8 +57,8 @@ class LayerChoice:
         text = str(spec).strip().replace(" ", "")
         kind, colon, rest = text.partition(":")
         if not colon:
-            if kind == "all" or kind == "mix" or kind == "average":
-                return cls(kind)
+            if kind in WHOLE:
+                return cls(WHOLE[kind])
             if kind == "top":
                 return cls("average", (-1,))
             if re.fullmatch(r"-?\d+", kind):
@@ -66,10 +69,10 @@ class LayerChoice:
                 return cls("weights", None, tuple(float(w) for w in weights.split(",")), float(gamma or 1))
             except ValueError:
                 pass
-        elif kind == "average" or kind == "concat" or kind == "mix":
+        elif kind in LISTED:
             numbers = [_range(part) for part in rest.split(",")]
             if all(numbers):
-                return cls(kind, tuple(n for part in numbers for n in part))
+                return cls(LISTED[kind], tuple(n for part in numbers for n in part))
         raise InputError(f"layers {spec!r} not understood; expected {GRAMMAR}")
 
     def indices(self, depth: int) -> list[int]:

@@ -32,7 +32,7 @@ def reference_lstm(
         products = torch.baddbmm(bias, x[:, start : start + width], w_x)  # (R, n, 4H)
         at = 0
         # `split`, whose gradient is one concatenation; that of a slice would be a whole `products` of zeros per step.
-        for rows, product in zip(stretch, products.split(stretch, dim=1), strict=True):
+        for rows, product in zip(stretch, torch.split(products, stretch, dim=1), strict=True):
             if rows < h.shape[1]:  # the shortest remaining sentences ended at the step before
                 ended_h.append(h[:, rows:])
                 ended_c.append(c[:, rows:])
