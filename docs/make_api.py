@@ -30,6 +30,7 @@ MODULES = {
     "elmokit.pretrain.corpus": "Pre-training: the corpus",
     "elmokit.pretrain.prepare": "Pre-training: preparing text",
     "elmokit.pretrain.run": "Pre-training: the run",
+    "elmokit.pretrain.finetune": "Fine-tuning",
     "elmokit.compat.allennlp": "AllenNLP's names",
     "elmokit.compat.simple_elmo": "simple_elmo's names",
     "elmokit.compat.manylangs": "ELMoForManyLangs' names",

@@ -16,7 +16,7 @@ HEAVY = {
     "sklearn",
     "tensorboard",
 }
-COMMANDS = ("embed", "elmo", "compare", "perplexity", "predict", "convert", "info", "pretrain")
+COMMANDS = ("embed", "elmo", "compare", "perplexity", "predict", "convert", "info", "pretrain", "finetune")
 
 
 def loaded(code: str, *arguments: str) -> set[str]:

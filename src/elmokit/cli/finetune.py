@@ -33,8 +33,8 @@ def finetune(
     model is in OUTPUT/model, of an HDF5 source also in OUTPUT/official. Stop it at any time: the same command goes on.
 
         elmokit finetune run/model reviews.txt -o tuned
-        elmokit finetune elmo_weights.hdf5 law/*.txt.gz -o tuned --epochs 2 --learning-rate 1e-4
-        elmokit finetune manylangs/ text.txt -o tuned --lines sentences --tokenizer whitespace
+        elmokit finetune elmo_weights.hdf5 law/*.txt.gz -o tuned --epochs 2
+        elmokit finetune manylangs/ text.txt -o tuned --lines sentences
     """
     settings = load_finetune_config(file=config, flags=flags)
     from elmokit.pretrain.command import run_finetune  # torch loads here, once the settings are known to be sound
