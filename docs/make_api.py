@@ -23,6 +23,8 @@ MODULES = {
     "elmokit.nn.mix": "The mix",
     "elmokit.store": "Vectors on disk",
     "elmokit.text": "Text",
+    "elmokit.text.english": "English",
+    "elmokit.text.unicode": "Any script",
     "elmokit.formats": "Files of text",
     "elmokit.weights": "Models on disk",
     "elmokit.lm": "The language model",

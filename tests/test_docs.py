@@ -122,10 +122,22 @@ def test_page_is_sound(page: Path) -> None:
     for block in read_blocks(page):
         assert block.language in LANGUAGES, f"{block.place}: language {block.language!r}"
         assert set(block.marks) <= {"no-run"}, f"{block.place}: {block.marks}"
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose_of(page)):
+        if "://" in target:
+            continue
+        found = page.parent / target if target else page
+        assert found.exists(), f"{page.name} links to {target}, which is not there"
+        assert not anchor or anchor in anchors_of(found), f"{page.name} links to {target}#{anchor}, which is not there"
+
+
+def prose_of(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The page's headings as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def run_python(block: Block, names: dict[str, Any]) -> None:
