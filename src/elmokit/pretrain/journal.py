@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
 class Journal:
@@ -31,8 +31,8 @@ class Journal:
             TaskProgressColumn(),
             TextColumn("{task.fields[facts]}"),
         )
-        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self.progress = Progress(*columns, *times, console=self.console, disable=not show)
+        left = TimeRemainingColumn(compact=True, elapsed_when_finished=True)  # short: the line fits 80 columns
+        self.progress = Progress(*columns, left, console=self.console, disable=not show)
         self.task = self.progress.add_task(title, total=total, completed=step, facts="")
 
     def __enter__(self) -> "Journal":
