@@ -59,7 +59,7 @@ def write_error(error: BaseException, path: Path, folder: Path) -> ElmokitError:
         cause = cause.__cause__ or cause.__context__
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     why = "the disk is full" if full else str((cause.strerror if isinstance(cause, OSError) else None) or error)
-    free = shutil.disk_usage(path if path.is_dir() else path.parent).free
+    free = shutil.disk_usage(next(place for place in (path, *path.absolute().parents) if place.is_dir())).free
     left = checkpoints(folder)
     last = f"the last good checkpoint is {left[-1].name}" if left else "there is no earlier checkpoint"
     return ElmokitError(

@@ -22,6 +22,7 @@ from elmokit.formats import write_text
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.build import Preparation
 from elmokit.pretrain.build import Progress as Made
+from elmokit.pretrain.checkpoint import write_error
 from elmokit.pretrain.config import PretrainConfig, from_dict, to_dict
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.objective import Objective
@@ -89,7 +90,6 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
     `given` is what the run depends on besides the configuration and the text, by name.
     """
     path = folder / "config.json"
-    folder.mkdir(parents=True, exist_ok=True)
     if path.exists():
         try:
             stored = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -112,7 +112,11 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
             )
     for leftover in (folder / "checkpoints").glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
-    write_text(path, json.dumps({**to_dict(config), "given": given}, indent=1) + "\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps({**to_dict(config), "given": given}, indent=1) + "\n")
+    except OSError as error:
+        raise write_error(error, path, folder / "checkpoints") from error
 
 
 def prepared_text(

@@ -6,6 +6,8 @@ that meets a save half done sees either no config.json or a digest that does not
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -81,7 +83,11 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
             f"{folder}: 'extra' holds what JSON cannot ({error}); keep to numbers, strings and lists"
         ) from None
     with atomic_path(folder / WEIGHTS) as part:
-        safetensors.torch.save_file(packed, part, metadata={"digest": digest})
+        try:
+            safetensors.torch.save_file(packed, part, metadata={"digest": digest})
+        except safetensors.SafetensorError as error:  # tells of a full disk in words only
+            code = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(code[1]), os.strerror(int(code[1]))) if code else error from None
     for name, symbols in lists.items():
         if symbols is not None:
             write_text(folder / name, write_symbols(symbols))

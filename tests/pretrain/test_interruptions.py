@@ -1,0 +1,190 @@
+"""Runs that are killed, stopped, out of disk or out of their minds: the real command, in processes of its own."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import small_runs as runs
+import torch
+
+STEPS = 240
+# State carried, a fresh order every epoch, dropout and negatives: all that a checkpoint has to bring back.
+SETTINGS = {"steps": STEPS, "state": "carry", "dropout": 0.1}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.write_text(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, never disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert runs.end(runs.start(runs.pretraining(text, output=folder, **SETTINGS))).status == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stopped_run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped after its first checkpoint; long enough never to be finished here."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    process = runs.start(runs.pretraining(text, output=folder, steps=100_000))
+    runs.wait_for_step(folder, 25, process)
+    process.send_signal(signal.SIGTERM)
+    assert runs.end(process).status == 143
+    return folder
+
+
+@pytest.fixture
+def unfinished(stopped_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stopped_run, tmp_path / "run"))
+
+
+def test_killed_at_random_points_it_ends_with_the_same_weights(text: Path, undisturbed: Path, tmp_path: Path) -> None:
+    folder, dice = tmp_path / "run", random.Random(11)
+    command = runs.pretraining(text, output=folder, **SETTINGS)
+    for least in sorted(dice.sample(range(5, STEPS - 40), 3)):
+        process = runs.start(command)
+        runs.wait_for_step(folder, least, process)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(dice.uniform(0, 0.03))  # between log lines, too: in a step, a validation, a checkpoint
+        process.kill()
+        assert runs.end(process).status == -signal.SIGKILL
+    assert runs.end(runs.start(command)).status == 0
+    runs.assert_same_run(folder, undisturbed)
+    assert runs.losses_of(folder) == runs.losses_of(undisturbed)
+    assert runs.perplexities_of(folder) == runs.perplexities_of(undisturbed)
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_sigterm_saves_and_the_run_goes_on(text: Path, undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = runs.pretraining(text, output=folder, **SETTINGS)
+    process = runs.start(command)
+    runs.wait_for_step(folder, 120, process)
+    process.send_signal(signal.SIGTERM)
+    stopped = runs.end(process)
+    assert stopped.status == 143
+    step = runs.checkpoint_of(folder)["progress"]["step"]
+    assert stopped.said == f"stopped at step {step}; the same command goes on from there\n"
+    assert max(runs.losses_of(folder)) == step
+    gone_on = runs.run_here(command)
+    assert gone_on.status == 0
+    assert f"finished after {STEPS} steps" in gone_on.said
+    runs.assert_same_run(folder, undisturbed)
+    checkpoints = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert checkpoints == [f"step-{STEPS - 20:09d}.pt", f"step-{STEPS:09d}.pt"]  # rotated
+    again = runs.run_here(command)  # a finished run says so and does nothing
+    assert again == gone_on
+    runs.assert_same_run(folder, undisturbed)
+
+
+def test_a_file_that_cannot_grow_stops_it_clearly(text: Path, unfinished: Path) -> None:
+    before = runs.checkpoint_of(unfinished)
+    command = runs.pretraining(text, output=unfinished, steps=100_000)
+    limited = ["bash", "-c", 'ulimit -f 16 && exec "$0" "$@"', sys.executable]  # files of at most 16 KiB
+    ended = runs.end(runs.start(command, before=limited))
+    assert ended.status == 2
+    assert ended.said.count("\n") == 1
+    assert "cannot be written: File too large" in ended.said
+    assert f"the last good checkpoint is step-{before['progress']['step']:09d}.pt" in ended.said
+    runs.assert_identical(runs.checkpoint_of(unfinished), before)
+    assert not list(unfinished.rglob("*.tmp"))
+
+
+@pytest.fixture
+def little_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 2 MiB, where the system lets us have one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("left", [0, 8, 40])  # KiB: not even the log can be written; the log; but no checkpoint
+def test_a_full_disk_stops_it_clearly(text: Path, unfinished: Path, little_disk: Path, left: int) -> None:
+    folder = little_disk / "run"
+    shutil.copytree(unfinished, folder)
+    before = runs.checkpoint_of(folder)
+    free = int(subprocess.check_output(["df", "--output=avail", "-k", little_disk], text=True).split()[-1])
+    (little_disk / "filling").write_bytes(bytes(1024 * (free - left)))
+    command = runs.pretraining(text, output=folder, steps=100_000)
+    ended = runs.run_here(command)
+    assert ended.status == 2
+    assert "cannot be written: the disk is full (0 MiB free)" in ended.said
+    assert f"the last good checkpoint is step-{before['progress']['step']:09d}.pt" in ended.said
+    runs.assert_identical(runs.checkpoint_of(folder), before)
+    (little_disk / "filling").unlink()
+
+
+def test_a_loss_that_is_no_number_stops_it_clearly(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = runs.pretraining(text, output=folder, learning_rate=1e20, checkpoint_every=1, log_every=10, steps=200)
+    ended = runs.run_here(command)
+    assert ended.status == 2
+    assert "training has diverged" in ended.said
+    assert "is intact; try a lower learning_rate" in ended.said
+    content = runs.checkpoint_of(folder)
+    for values in content["objective"].values():
+        assert bool(torch.isfinite(values).all())
+    again = runs.run_here(command)  # goes on from there, and meets the same end
+    assert again == ended
+
+
+def test_damaged_text_stops_it_clearly(text: Path, unfinished: Path) -> None:
+    shard = unfinished / "corpus" / "train-00000.tokens"
+    contents = bytearray(shard.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    shard.write_bytes(contents)
+    before = runs.checkpoint_of(unfinished)
+    ended = runs.run_here(runs.pretraining(text, output=unfinished, steps=100_000))
+    assert ended.status == 2
+    assert "train-00000.tokens: has CRC-32" in ended.said
+    assert "it is damaged" in ended.said
+    runs.assert_identical(runs.checkpoint_of(unfinished), before)
+
+
+def test_a_damaged_checkpoint_is_passed_over(text: Path, undisturbed: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
+    newest = max((folder / "checkpoints").glob("step-*.pt"))
+    newest.write_bytes(newest.read_bytes()[:-500])
+    with pytest.warns(UserWarning, match="cannot be read.*trying an older checkpoint"):
+        ended = runs.run_here(runs.pretraining(text, output=folder, **SETTINGS))
+    assert ended.status == 0
+    runs.assert_same_run(folder, undisturbed)
+    for path in (folder / "checkpoints").glob("step-*.pt"):
+        path.write_bytes(b"")
+    with pytest.warns(UserWarning, match="cannot be read"):
+        ended = runs.run_here(runs.pretraining(text, output=folder, **SETTINGS))
+    assert ended.status == 2
+    assert "none of the checkpoints can be read" in ended.said
+
+
+def test_another_configuration_or_text_in_the_same_folder_is_refused(text: Path, unfinished: Path) -> None:
+    other = runs.pretraining(text, output=unfinished, steps=100_000, dropout=0.3, seed=2, log_every=7)
+    ended = runs.run_here(other)
+    assert ended.status == 2
+    assert "holds a run of another configuration (dropout: 0.1 there, 0.3 here; seed: 1 there, 2 here)" in ended.said
+    text_before = text.read_text(encoding="utf-8")
+    try:
+        runs.write_text(text, seed=1)
+        ended = runs.run_here(runs.pretraining(text, output=unfinished, steps=100_000))
+    finally:
+        text.write_text(text_before, encoding="utf-8")
+    assert ended.status == 2
+    assert "holds a run on other text" in ended.said
+
+
+def test_a_folder_of_something_else_is_refused(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"format": "elmokit"}')
+    ended = runs.run_here(runs.pretraining(text, output=tmp_path, steps=5))
+    assert ended.status == 2
+    assert "holds something else than such a run" in ended.said
