@@ -1,0 +1,83 @@
+"""Several processes compute what one does with the same batch, and any number of them can go on with a run."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_runs as runs
+
+from elmokit.errors import ElmokitError
+from elmokit.pretrain.config import PretrainConfig
+from elmokit.pretrain.trainer import fitting_rows
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+SETTINGS: dict[str, Any] = {"steps": 150, "dropout": 0.0, "state": "carry", "log_every": 1, "valid_every": 50}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.write_text(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def alone(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert runs.run_here(runs.pretraining(text, output=folder, **SETTINGS)).status == 0
+    return folder
+
+
+def assert_close(found: dict[int, float], wanted: dict[int, float], *, rtol: float = 1e-5) -> None:
+    assert found.keys() <= wanted.keys()
+    for step, loss in found.items():
+        assert loss == pytest.approx(wanted[step], rel=rtol), step
+
+
+def test_two_processes_equal_one_and_go_on_in_any_number(text: Path, alone: Path, tmp_path: Path) -> None:
+    folder, wanted = tmp_path / "run", runs.losses_of(alone)
+    assert len(wanted) == 150
+    command = runs.pretraining(text, output=folder, **SETTINGS)
+    process = runs.start(command, before=TORCHRUN)
+    runs.wait_for_step(folder, 12, process)
+    process.send_signal(signal.SIGTERM)  # torchrun hands it on
+    stopped = runs.end(process)
+    assert stopped.status != 0
+    assert stopped.said.count("stopped at step") == 1  # the first process speaks for all
+    step = runs.checkpoint_of(folder)["progress"]["step"]
+    assert 12 <= step < 150
+    assert_close(runs.losses_of(folder), wanted)
+    assert len(runs.losses_of(folder)) == step
+
+    process = runs.start(runs.pretraining(text, output=folder, **{**SETTINGS, "checkpoint_every": 5}), before=TORCHRUN)
+    runs.wait_for_step(folder, step + 8, process)
+    process.send_signal(signal.SIGTERM)
+    runs.end(process)
+    later = runs.checkpoint_of(folder)["progress"]["step"]
+    assert later >= step + 8
+    assert_close(runs.losses_of(folder), wanted)
+
+    assert runs.run_here(command).status == 0  # and alone to the end
+    assert_close(runs.losses_of(folder), wanted)
+    assert len(runs.losses_of(folder)) == 150
+    for found, want in zip(runs.perplexities_of(folder), runs.perplexities_of(alone), strict=True):
+        assert found == pytest.approx(want, rel=1e-4)
+
+
+def test_parts_of_a_batch_add_up_to_it(text: Path, alone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert runs.run_here(runs.pretraining(text, output=folder, accumulate=2, **SETTINGS)).status == 0
+    assert_close(runs.losses_of(folder), runs.losses_of(alone))
+
+
+def test_rows_do_not_depend_on_the_number_of_processes() -> None:
+    config = PretrainConfig(rows=64, window=10, accumulate=2)
+    for positions in (10_000, 1000, 700):
+        found = {fitting_rows(config, positions, processes) for processes in (1, 2, 4)}
+        assert len(found) == 1
+    assert fitting_rows(config, 10_000, 1) == 64
+    assert fitting_rows(config, 700, 1) == 16
+    with pytest.raises(ElmokitError, match=r"16 rows \(of 64 asked for; .*\) cannot be divided among 3 processes x 2"):
+        fitting_rows(config, 700, 3)
+    with pytest.raises(ElmokitError, match="only 15 tokens: too few for 2 rows of 10 steps"):
+        fitting_rows(config, 15, 1)
