@@ -165,7 +165,11 @@ class Trainer:
         """The step's uniform numbers for the negatives, the same in every process; dropout differs by process."""
         seed = int(np.random.SeedSequence([self.config.seed, step]).generate_state(1, np.uint64)[0] >> 1)
         if self.config.dropout:
-            torch.manual_seed(seed + self.world.rank)
+            # Only the generator in use: `torch.manual_seed` without a GPU keeps a note of every call for one to come.
+            if self.world.device.type == "cuda":
+                torch.cuda.manual_seed(seed + self.world.rank)
+            else:
+                torch.default_generator.manual_seed(seed + self.world.rank)
         return torch.rand(self.objective.noise_shape(), generator=torch.Generator().manual_seed(seed))
 
     def _batches(self) -> Iterator[list[Window]]:

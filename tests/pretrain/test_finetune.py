@@ -1,0 +1,218 @@
+"""`elmokit finetune`: from any format, with a softmax or without, killed or not."""
+
+import json
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import small_runs as runs
+import torch
+
+import models
+from elmokit import Elmo
+from elmokit.errors import ConfigError, WeightsError
+from elmokit.lm import LanguageModel
+from elmokit.nn.softmax import AdaptiveSoftmax
+from elmokit.pretrain.config import load_finetune_config
+from elmokit.pretrain.finetune import Output
+from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, load_pretrained, save_pretrained
+
+QUICK: dict[str, Any] = {"steps": 40, "valid_every": 40, "checkpoint_every": 20, "softmax_epochs": 0.3}
+MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs"
+# The order in which bilm-tf's published vocabulary has the marks.
+VOCABULARY = ("</S>", "<S>", "<UNK>", ".", "gives", "the", "some", "cat", "milk", "today", "elsewhere")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.write_text(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+@pytest.fixture
+def with_softmax() -> Pretrained:
+    softmax = SoftmaxTensors(
+        0.1 * torch.randn(len(VOCABULARY), 6, generator=torch.Generator().manual_seed(1)), torch.zeros(len(VOCABULARY))
+    )
+    return replace(models.tiny().pretrained, vocabulary=VOCABULARY, softmax=softmax)
+
+
+def tuned(model: Path, text: Path, output: Path, **changes: Any) -> runs.Ended:
+    ended = runs.run_here(runs.finetuning(model, text, output=output, **{**QUICK, **changes}))
+    assert ended.status == 0, ended.said
+    return ended
+
+
+def numbers_in(said: str) -> tuple[float, float]:
+    """Perplexity before and after, as shown."""
+    line = next(line for line in said.splitlines() if line.startswith("held-out perplexity:"))
+    words = line.replace(",", "").split()
+    return float(words[2]), float(words[-2])
+
+
+def test_a_model_with_softmax_keeps_its_words(with_softmax: Pretrained, text: Path, tmp_path: Path) -> None:
+    save_pretrained(with_softmax, tmp_path / "model")
+    ended = tuned(tmp_path / "model", text, tmp_path / "out")
+    before, after = numbers_in(ended.said)
+    assert after < 0.8 * before
+    assert not (tmp_path / "out" / "softmax").exists()
+    assert not (tmp_path / "out" / "official").exists()
+    saved = load_pretrained(tmp_path / "out" / "model")
+    assert saved.vocabulary == VOCABULARY  # in its own order
+    told = saved.extra["finetuning"]
+    assert told["heldout_perplexity_before"]["mean"] == pytest.approx(before, abs=0.01)
+    assert told["heldout_perplexity"]["mean"] == pytest.approx(after, abs=0.01)
+    # The rows belong to the words they belonged to: models before and after say what was told.
+    corpus = [line.split() for line in text.read_text(encoding="utf-8").splitlines()]
+    first, last = (
+        LanguageModel.from_pretrained(tmp_path / m, device="cpu", tokenizer="whitespace")
+        for m in ("model", "out/model")
+    )
+    assert first.perplexity(corpus).mean == pytest.approx(before, rel=0.1)
+    assert last.perplexity(corpus).mean == pytest.approx(after, rel=0.1)
+    assert saved.tokenizer is not None
+    assert saved.tokenizer.name == "whitespace"
+    assert (
+        json.loads((tmp_path / "out" / "before.json").read_text())["mean"] == told["heldout_perplexity_before"]["mean"]
+    )
+
+
+def test_an_hdf5_model_comes_back_as_hdf5(text: Path, tmp_path: Path) -> None:
+    tiny = models.tiny(models.tiny_options(lstm={"n_layers": 1}, note="kept"))
+    save_pretrained(
+        replace(tiny.pretrained, extra={"official": {"options": tiny.options}}), tmp_path / "model", format="official"
+    )
+    options = (tmp_path / "model" / "options.json").read_text()
+    ended = tuned(tmp_path / "model" / "weights.hdf5", text, tmp_path / "out")
+    assert "before (with a new softmax, the rest as it was)" in ended.said
+    before, after = numbers_in(ended.said)
+    assert after < before
+    official = tmp_path / "out" / "official"
+    assert (official / "options.json").read_text() == options
+    with h5py.File(tmp_path / "model" / "weights.hdf5") as old, h5py.File(official / "weights.hdf5") as new:
+        names: list[str] = []
+        old.visititems(lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None)
+        assert "RNN_0/RNN/LSTMCell/W_0" in names
+        for name in names:
+            assert new[name].shape == old[name].shape
+            assert new[name].dtype == old[name].dtype
+            assert not np.array_equal(new[name][()], old[name][()])  # everything learnt
+        assert set(new) - set(old) == {"softmax"}
+    ours, theirs = (load_pretrained(tmp_path / "out" / name) for name in ("model", "official"))
+    assert ours.config == theirs.config
+    for name, values in ours.tensors.items():
+        assert torch.equal(values, theirs.tensors[name])
+    assert ours.vocabulary == theirs.vocabulary
+    assert ours.vocabulary is not None
+    assert "gives" in ours.vocabulary
+
+
+@pytest.mark.parametrize("kind", ["both", "characters", "words"])
+def test_manylangs_models_learn_with_their_own_dictionaries(kind: str, text: Path, tmp_path: Path) -> None:
+    source = load_pretrained(MANYLANGS / kind)
+    before, after = numbers_in(tuned(MANYLANGS / kind, text, tmp_path / "out").said)
+    assert after < before
+    saved = load_pretrained(tmp_path / "out" / "model")
+    assert saved.codec == source.codec
+    assert saved.config == source.config
+    assert saved.origin == "manylangs"
+    # What training read is what inference reads: the perplexity of the saved model is the one that was told.
+    heldout = runs.perplexities_of(tmp_path / "out")[-1]
+    from elmokit.pretrain.prepared import PreparedCorpus
+
+    corpus = PreparedCorpus.open(tmp_path / "out" / "corpus")
+    sentences = [corpus.lexicon.words(ids) for ids in corpus.heldout]
+    report = LanguageModel(saved, device="cpu").perplexity(sentences)
+    assert report.mean == pytest.approx(heldout, rel=1e-4)
+
+
+def test_the_first_stage_leaves_the_rest_frozen(text: Path, tmp_path: Path) -> None:
+    plain = models.tiny().pretrained
+    save_pretrained(plain, tmp_path / "model")
+    tuned(tmp_path / "model", text, tmp_path / "out")
+    first = runs.checkpoint_of(tmp_path / "out" / "softmax")["objective"]
+    for name, values in plain.tensors.items():
+        assert torch.equal(first[f"windows.bilm.{name}"], values.float()), name
+    last = runs.checkpoint_of(tmp_path / "out")["objective"]
+    changed = {name for name in first if not torch.equal(first[name], last[name])}
+    assert changed == set(first)
+    perplexities = runs.perplexities_of(tmp_path / "out" / "softmax")
+    assert json.loads((tmp_path / "out" / "before.json").read_text())["mean"] == perplexities[-1]
+
+
+def test_word_level_models_predict_the_words_they_read(text: Path, tmp_path: Path) -> None:
+    tiny = models.tiny_words().pretrained
+    save_pretrained(replace(tiny, vocabulary=models.WORDS), tmp_path / "model", format="official")
+    tuned(tmp_path / "model", text, tmp_path / "out")
+    for folder in ("model", "official"):
+        saved = load_pretrained(tmp_path / "out" / folder)
+        assert saved.vocabulary == saved.codec.words == models.WORDS
+        LanguageModel(saved, device="cpu").score([["the", "cat"]])
+
+
+def test_an_adaptive_softmax_stays_one(text: Path, tmp_path: Path) -> None:
+    words = ("<S>", "</S>", "<UNK>", *VOCABULARY[3:])
+    layer = AdaptiveSoftmax(len(words), 6, cutoffs=(5,))
+    softmax = AdaptiveTensors(len(words), 6, (5,), {n: t.detach() for n, t in layer.state_dict().items()})
+    save_pretrained(replace(models.tiny().pretrained, vocabulary=words, softmax=softmax), tmp_path / "model")
+    before, after = numbers_in(tuned(tmp_path / "model", text, tmp_path / "out").said)
+    assert after < before
+    saved = load_pretrained(tmp_path / "out" / "model").softmax
+    assert isinstance(saved, AdaptiveTensors)
+    assert saved.cutoffs == (5,)
+
+
+def test_a_new_softmax_on_request(with_softmax: Pretrained, text: Path, tmp_path: Path) -> None:
+    save_pretrained(with_softmax, tmp_path / "model")
+    command = runs.finetuning(tmp_path / "model", text, output=tmp_path / "out", **QUICK)
+    assert runs.run_here([*command, "--new-softmax"]).status == 0
+    vocabulary = load_pretrained(tmp_path / "out" / "model").vocabulary
+    assert vocabulary is not None
+    assert vocabulary[:3] == ("<S>", "</S>", "<UNK>")
+    assert "Łucja" in vocabulary
+    assert "elsewhere" not in vocabulary
+
+
+def test_what_does_not_fit_is_refused(with_softmax: Pretrained) -> None:
+    config = load_finetune_config()
+    with pytest.raises(ConfigError, match="softmax is adaptive, but the model has a plain one"):
+        Output.of(with_softmax, load_finetune_config(flags={"softmax": "adaptive"}))
+    with pytest.raises(WeightsError, match="the vocabulary lacks <S> <UNK>"):
+        Output.of(replace(with_softmax, vocabulary=("</S>", *map(str, range(10)))), config)
+    assert Output.of(replace(with_softmax, vocabulary=None), config).softmax is None  # rows of unknown words
+
+
+def test_another_model_in_the_same_folder_is_refused(text: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        save_pretrained(models.tiny(seed=seed).pretrained, tmp_path / f"model{seed}")
+    tuned(tmp_path / "model0", text, tmp_path / "out", steps=2, softmax_epochs=0.01)
+    other = runs.finetuning(
+        tmp_path / "model1", text, output=tmp_path / "out", **{**QUICK, "steps": 2, "softmax_epochs": 0.01}
+    )
+    ended = runs.run_here(other)
+    assert ended.status == 2
+    assert "holds a run of another configuration (model: " in ended.said
+
+
+def test_killed_in_either_stage_it_ends_with_the_same_weights(text: Path, tmp_path: Path) -> None:
+    save_pretrained(models.tiny().pretrained, tmp_path / "model", format="official")
+    settings: dict[str, Any] = {**QUICK, "steps": 120, "softmax_epochs": 1.0, "dropout": 0.1}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    tuned(tmp_path / "model", text, whole, **settings)
+    command = runs.finetuning(tmp_path / "model", text, output=killed, **settings)
+    for stage, step in ((killed / "softmax", 45), (killed, 30)):
+        process = runs.start(command)
+        runs.wait_for_step(stage, step, process)
+        process.kill()
+        assert runs.end(process).status == -signal.SIGKILL
+    shutil.rmtree(killed / "softmax" / "checkpoints")  # no longer needed
+    again = runs.run_here(command)
+    assert again.status == 0
+    runs.assert_same_run(killed, whole)
+    assert (killed / "official" / "options.json").read_bytes() == (whole / "official" / "options.json").read_bytes()
+    assert runs.run_here(command) == again  # finished, and says so
+    Elmo.from_pretrained(killed / "official", device="cpu").encode("It works .")
