@@ -5,7 +5,7 @@
 For each preset: the rate of the real command (data, negatives, optimizer and logging included), the rate of
 `nn.LSTM(..., proj_size=...)` alone (two layers, two directions, no clips, forward + backward, the better of two batch
 sizes), the share of the machine's matrix rate that the model's arithmetic comes to (MFU), and what each part of a step
-takes when run alone. Works on a CPU too, where --presets tiny is sensible.
+takes on the device. Works on a CPU too, where --presets tiny is sensible.
 """
 
 import argparse
@@ -20,16 +20,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from elmokit.pretrain.command import corpus_of
 from elmokit.pretrain.config import PretrainConfig, load_config
 from elmokit.pretrain.objective import Objective
-from elmokit.pretrain.optimisation import build_optimizer, clip_gradients
 from elmokit.pretrain.prepared import PreparedCorpus
 from elmokit.pretrain.rows import TypeRows
 from elmokit.pretrain.run import codec_spec, pretrain, training_dtype
-from elmokit.pretrain.step import GraphedStep
-from elmokit.pretrain.windows import Position, Window, WindowPlan, windows
+from elmokit.pretrain.step import GraphedStep, Step
+from elmokit.pretrain.windows import Position, WindowPlan, windows
 
 
 def clock(work: Callable[[], object], device: torch.device, *, repeats: int = 10) -> float:
@@ -90,7 +90,7 @@ def real_rate(config: PretrainConfig, paths: list[str], prepared: Path, device: 
 
 
 def parts(config: PretrainConfig, text: PreparedCorpus, device: torch.device) -> dict[str, float]:
-    """Seconds of each part of a step, run alone on real windows, forward + backward."""
+    """Seconds of the parts of a step on real windows: what the data thread needs, and the device's kernels by kind."""
     V = len(text.vocabulary)
     dtype = training_dtype(config, device)
     objective = Objective(
@@ -100,54 +100,39 @@ def parts(config: PretrainConfig, text: PreparedCorpus, device: torch.device) ->
     rows = TypeRows(text.lexicon, codec_spec(config, text).build(config.max_characters), device=device)
     plan = WindowPlan(config.rows, config.window, V)
     stream = windows(text.train, plan, start=Position(), parts=[slice(0, config.rows)])
-    started = time.perf_counter()
-    batch: list[Window] = [next(stream)[0] for _ in range(8)]
-    result = {"host: one window": (time.perf_counter() - started) / 8}
+    batches = [next(stream) for _ in range(6)]
     started = time.perf_counter()
     for _ in range(20):
         next(stream)
-    result["host: one window"] = (time.perf_counter() - started) / 20
-    window = batch[3]
-    types = rows(window.types)
-    print(f"  {len(window.types)} word types in a window of {config.rows} x {config.window}")
-    bilm = objective.bilm.to(dtype)
-    R, P = len(bilm.config.directions), config.projection_dim
-    x = torch.randn(R, config.rows * config.window, P, device=device, dtype=dtype, requires_grad=True)
-    keep = torch.from_numpy(window.keep).to(device, dtype).expand(R, -1)
-    state = bilm.zero_state(config.rows, like=x)
-    hidden = torch.randn(R * config.rows * config.window, P, device=device, dtype=dtype, requires_grad=True)
-    targets = torch.from_numpy(window.targets).to(device).flatten()
-    noise = torch.rand(objective.noise_shape(), device=device)
-
-    def encode() -> None:
-        bilm.tokens(types).sum().backward()
-
-    def recur() -> None:
-        layers, _ = bilm.run(x, (config.rows,) * config.window, state, keep=keep)
-        layers[-1].sum().backward()
-
-    def predict() -> None:
-        negatives = None if objective.sampler is None else objective.sampler.draw(noise)
-        objective.softmax.loss(hidden, targets, negatives).backward()
-
-    result["token encoder"] = clock(encode, device)
-    result["recurrence"] = clock(recur, device)
-    result["softmax"] = clock(predict, device)
-    objective.float()
-    optimizer = build_optimizer(config, objective, cuda=device.type == "cuda")
-    for p in objective.parameters():
-        p.grad = torch.randn_like(p) * 1e-3
-
-    def update() -> None:
-        clip_gradients(objective.parameters(), config.clip_norm)
-        optimizer.step()
-
-    result["clip and optimizer"] = clock(update, device)
+    result = {"host: one window": (time.perf_counter() - started) / 20}
+    print(f"  {len(batches[3][0].types)} word types in a window of {config.rows} x {config.window}")
+    noise = torch.rand(objective.noise_shape())
+    kind = GraphedStep if device.type == "cuda" else Step
+    step = kind(objective, config, rows, batch_rows=config.rows, device=device)
+    for batch in batches[:3]:
+        step(batch, noise, 1e-3)
+    result["whole step"] = clock(lambda: step(batches[4], noise, 1e-4), device, repeats=5)
     if device.type == "cuda":
-        step = GraphedStep(objective, config, rows, batch_rows=config.rows, device=device)
-        cpu_noise = torch.rand(objective.noise_shape())
-        result["whole step, captured"] = clock(lambda: step([batch[4]], cpu_noise, 1e-4), device)
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            step(batches[5], noise, 1e-4)
+            torch.cuda.synchronize()
+        spent = dict.fromkeys([*KERNELS, "other kernels"], 0.0)
+        for event in profiler.key_averages():
+            group = next(
+                (name for name, marks in KERNELS.items() if any(m in event.key for m in marks)), "other kernels"
+            )
+            spent[group] += event.self_device_time_total / 1e6
+        result |= spent
     return result
+
+
+KERNELS = {  # parts of a step by what their kernels are called
+    "recurrence": ("gates_kernel", "project_kernel", "cell_backward_kernel", "feed_backward_kernel"),
+    "character convolutions": ("char_cnn", "table_backward", "vectorized_gather_kernel<16, int>"),
+    "sampled softmax rows": ("_rows",),
+    "matrix products": ("nvjet", "gemm"),
+    "clipping and optimizer": ("multi_tensor_apply",),
+}
 
 
 def main() -> None:
