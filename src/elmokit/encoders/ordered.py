@@ -6,14 +6,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from elmokit.encoders.batches import BatchRunner, Placed
 from elmokit.encoders.choice import Choice
-from elmokit.encoders.runner import Placed, Runner
 from elmokit.encoders.shape import Vectors
 from elmokit.text import Sentence
 
 
 class Embedding(NamedTuple):
-    """One sentence and its vectors, as `Elmo.stream` yields them."""
+    """One sentence and its vectors, as `stream` yields them."""
 
     sentence: Sentence
     vectors: Vectors  # (T, D), or (L, T, D) for layers="all"
@@ -21,7 +21,7 @@ class Embedding(NamedTuple):
 
 def in_order(
     batches: Iterable[list[Placed]],
-    runner: Runner,
+    runner: BatchRunner,
     choice: Choice,
     shape: Callable[[Tensor, Tensor], list[Vectors]],
 ) -> Iterator[Embedding]:
@@ -30,8 +30,7 @@ def in_order(
 
     @torch.inference_mode()
     def run(batch: list[Placed]) -> list[Vectors]:
-        stack, _ = runner.layers([sentence for _, sentence in batch])
-        return shape(*apply(stack))
+        return shape(*apply(runner.stack([sentence for _, sentence in batch])))
 
     waiting: dict[int, Embedding] = {}
     due = 0

@@ -1,7 +1,6 @@
-"""A model in one place: sentences to a `LayerStack` on one device, in one number type, with its word cache."""
+"""The biLM in one place: sentences to a `LayerStack` on one device, in one number type, with its word cache."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -9,28 +8,27 @@ from torch import Tensor
 
 from elmokit.batch import index_words
 from elmokit.chars import Codec, Rows
+from elmokit.encoders.batches import BatchRunner
 from elmokit.encoders.words import WordCache
-from elmokit.errors import ElmokitError
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
 from elmokit.text import Sentence
 
-R = TypeVar("R")
-Placed = tuple[int, Sentence]  # a sentence and its position in the input
 
-
-class Runner:
+class Runner(BatchRunner):
     """Runs the biLM without gradients; each distinct word of a batch is encoded once, or taken from the cache."""
 
     def __init__(self, bilm: BiLM, codec: Codec, *, cache_words: int) -> None:
         self.bilm, self.codec = bilm, codec
         weight = bilm.lstm[0].weight_x
         assert isinstance(weight, Tensor)
-        self.device, self.dtype = weight.device, weight.dtype
+        super().__init__(weight.device, weight.dtype)
         width = bilm.config.lstm.projection_dim
         self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype)
         self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
-        self.limit: int | None = None  # positions that fitted into memory last time it was short
+
+    def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
+        return self.layers(sentences)[0]
 
     @torch.no_grad()  # not inference_mode: mixes are trained on these layers
     def layers(self, sentences: Sequence[Sentence], *, state: State | None = None) -> tuple[LayerStack, State]:
@@ -53,33 +51,3 @@ class Runner:
     def _encode_rows(self, rows: Rows) -> Tensor:
         vectors: Tensor = self.bilm.tokens(torch.from_numpy(rows).to(self.device))  # (U, P)
         return vectors
-
-    def fitted(self, batch: list[Placed], run: Callable[[list[Placed]], R]) -> Iterator[tuple[list[Placed], R]]:
-        """`run` over the batch, or over smaller and smaller parts of it where the device's memory does not suffice."""
-        waiting = [batch]
-        while waiting:
-            part = waiting.pop()
-            if self.limit is None or len(part) == 1 or positions(part) <= self.limit:
-                short = False
-                try:
-                    done = run(part)
-                except torch.OutOfMemoryError as error:
-                    short = True
-                    if len(part) == 1:
-                        raise ElmokitError(
-                            f"a sentence of {len(part[0][1])} tokens does not fit into the memory of {self.device}; "
-                            f"split it, or run with device='cpu' or dtype='bfloat16'"
-                        ) from error
-                if not short:
-                    yield part, done
-                    continue
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
-                self.limit = positions(part) // 2
-            half = len(part) // 2
-            waiting += [part[half:], part[:half]]
-
-
-def positions(batch: Sequence[Placed]) -> int:
-    """What a batch takes, padding and boundaries included."""
-    return len(batch) * max(len(sentence) + 2 for _, sentence in batch)

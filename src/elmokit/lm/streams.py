@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from elmokit.encoders.runner import Placed
+from elmokit.encoders.batches import Placed
 from elmokit.errors import InputError
 from elmokit.text import Sentence
 

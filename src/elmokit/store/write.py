@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from elmokit.encoders.choice import Choice
-from elmokit.encoders.elmo import Elmo, Layers
+from elmokit.encoders.encoder import Encoder, Layers
 from elmokit.encoders.given import Given, read_request
 from elmokit.encoders.places import batch_budget, pick_device
 from elmokit.errors import InputError
@@ -29,7 +29,7 @@ CHUNK_BATCHES = 16  # batches between two commits: what a kill can cost
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What is embedded and how; the same as `Elmo.encode_tokens` has, and two of the older tools for HDF5."""
+    """What is embedded and how; the same as `Encoder.encode_tokens` has, and two of the older tools for HDF5."""
 
     layers: Layers = "average"
     batch_tokens: int | None = None
@@ -48,13 +48,14 @@ class StoreReport:
     tokens: int = 0
     empty: int = 0
     overlong_words: int = 0
+    unknown_words: int = 0
     longest: int = 0
     duplicates: int = 0
     resumed_at: int = 0
 
 
 def write_vectors(
-    elmo: Elmo,
+    encoder: Encoder,
     sentences: Given,
     path: str | Path,
     *,
@@ -69,14 +70,14 @@ def write_vectors(
     """
     target, options = Path(path), options or StoreOptions()
     check_target(target)
-    request = read_request(sentences, tokenizer=elmo.tokenizer)
+    request = read_request(sentences, tokenizer=encoder.tokenizer)
     if request.single:
         raise InputError("one string was given, expected a list of sentences, a generator or a Path")
     choice = Choice.of(options.layers, None, default="average")
-    axes = choice.axes(elmo.pretrained.config.depth, elmo.width)
+    axes = choice.axes(encoder.depth, encoder.width)
     report = StoreReport()
-    with open_spool(target, run=_run_of(elmo, options), restart=restart) as spool:
-        _fill(spool, elmo, request.sentences, options, report, seen)
+    with open_spool(target, run=_run_of(encoder, options), restart=restart) as spool:
+        _fill(spool, encoder, request.sentences, options, report, seen)
         index = SentenceIndex(spool.folder / "sentences.sqlite")
         for line, record in enumerate(spool.records()):
             index.add(record.text, line)
@@ -107,7 +108,7 @@ def check_target(target: Path) -> None:
 
 def _fill(
     spool: Spool,
-    elmo: Elmo,
+    encoder: Encoder,
     sentences: Iterator[Sentence],
     options: StoreOptions,
     report: StoreReport,
@@ -118,21 +119,21 @@ def _fill(
     Chunks are cut by the input alone and the word cache starts empty in each, so a resumed run makes the same batches,
     and with them the same roundings, as one that was never killed.
     """
-    device = elmo.device if options.device is None else pick_device(options.device)
+    device = encoder.device if options.device is None else pick_device(options.device)
     budget = batch_budget(options.batch_tokens, device)
     digest = hashlib.blake2b(digest_size=16)
     done = report.resumed_at = spool.done.sentences
     for chunk in _chunks(sentences, tokens=budget * CHUNK_BATCHES):
         for sentence in chunk:
             digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
-            _count(report, sentence, elmo)
+            _count(report, sentence, encoder)
             if report.sentences == done and digest.hexdigest() != spool.done.digest:
                 raise _other_input(spool)
         if report.sentences > done:
             if report.sentences - len(chunk) < done:  # the earlier run's input ended within this chunk
                 raise _other_input(spool)
-            elmo.forget_words()
-            stream = elmo.stream(
+            encoder.forget_words()
+            stream = encoder.stream(
                 chunk,
                 layers=options.layers,
                 batch_tokens=budget,
@@ -160,12 +161,13 @@ def text_of(sentence: Sentence) -> str:
     return (" ".join(sentence.tokens) if sentence.text is None else sentence.text).strip()
 
 
-def _count(report: StoreReport, sentence: Sentence, elmo: Elmo) -> None:
+def _count(report: StoreReport, sentence: Sentence, encoder: Encoder) -> None:
     report.sentences += 1
     report.tokens += len(sentence)
     report.empty += len(sentence) == 0
     report.longest = max(report.longest, len(sentence))
-    report.overlong_words += sum(map(elmo.codec.overlong, sentence.tokens))
+    report.overlong_words += sum(map(encoder.overlong, sentence.tokens))
+    report.unknown_words += sum(map(encoder.unknown, sentence.tokens))
 
 
 def _chunks(sentences: Iterable[Sentence], *, tokens: int) -> Iterator[list[Sentence]]:
@@ -181,14 +183,14 @@ def _chunks(sentences: Iterable[Sentence], *, tokens: int) -> Iterator[list[Sent
         yield chunk
 
 
-def _run_of(elmo: Elmo, options: StoreOptions) -> dict[str, Any]:
+def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
     """What must be the same for a run to be gone on with; the input is compared by its contents."""
     return {
-        "model": elmo.fingerprint,
-        "tokenizer": f"{elmo.tokenizer.name} {elmo.tokenizer.version}",
+        "model": encoder.fingerprint,
+        "tokenizer": f"{encoder.tokenizer.name} {encoder.tokenizer.version}",
         "layers": str(options.layers),
         "batch_tokens": options.batch_tokens,
-        "device": str(options.device or elmo.device),
-        "dtype": str(options.dtype or elmo.dtype),
+        "device": str(options.device or encoder.device),
+        "dtype": str(options.dtype or encoder.dtype),
         "normalise": options.normalise,
     }
