@@ -1,0 +1,1 @@
+"""What the layers of an encoder know: probes and word senses."""

@@ -1,0 +1,129 @@
+"""Labels of spans, word by word: IOB1, IOB2 and IOBES, from each to each.
+
+IOB1   I-X in a span; B-X only where a span begins right behind another of the same type (CoNLL-2003)
+IOB2   B-X where a span begins, I-X inside (CoNLL-2000)
+IOBES  B-X begins, I-X inside, E-X ends; S-X is a span of one word
+
+One reading covers them all, right or wrong: that of the CoNLL shared tasks' scorer.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.errors import InputError
+
+Scheme = Literal["IOB1", "IOB2", "IOBES"]
+OUTSIDE = "O"
+PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "IOBES": "BIES"}
+
+
+class Span(NamedTuple):
+    """Words `start` to `end` (not included) and what they are; a type may be empty."""
+
+    start: int
+    end: int
+    type: str
+
+
+class Transitions(NamedTuple):
+    """Which labels may begin a sequence, follow each other and end it."""
+
+    start: NDArray[np.bool_]  # (K,)
+    step: NDArray[np.bool_]  # (K, K), from row to column
+    end: NDArray[np.bool_]  # (K,)
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """`B-PER` as ("B", "PER"); the first hyphen cuts. A bare `B` is a span without a type."""
+    prefix, _, type = tag.partition("-")
+    if prefix not in ("O", "B", "I", "E", "S") or (prefix == OUTSIDE and tag != OUTSIDE):
+        raise InputError(f"label {tag!r} not understood; expected O, or B-, I-, E- or S- and a type")
+    return prefix, type
+
+
+def read_spans(tags: Sequence[str]) -> list[Span]:
+    """The spans of one sentence, in any of the schemes.
+
+    Where the labels break their scheme, as a network's can, this is how the shared tasks' scorer reads them: any label
+    but O goes on with the span before it if that has its type and has not ended, and begins a span if not.
+    """
+    spans: list[Span] = []
+    start, before, type_before = 0, OUTSIDE, ""
+    for k, tag in enumerate(tags):
+        prefix, type = split_tag(tag)
+        begins = prefix in "BS" or before in "OES" or type != type_before
+        if before != OUTSIDE and (prefix == OUTSIDE or begins):
+            spans.append(Span(start, k, type_before))
+        if prefix != OUTSIDE and begins:
+            start = k
+        before, type_before = prefix, type
+    if before != OUTSIDE:
+        spans.append(Span(start, len(tags), type_before))
+    return spans
+
+
+def write_tags(spans: Iterable[Span], length: int, *, scheme: Scheme) -> list[str]:
+    """The labels of a sentence of `length` words; spans must not overlap."""
+    if scheme not in PREFIXES:
+        raise InputError(f"no label scheme {scheme!r}; expected one of {', '.join(PREFIXES)}")
+    tags = [OUTSIDE] * length
+    behind, last = 0, None  # where the span before ended, and its type
+    for start, end, type in sorted(spans):
+        if not behind <= start < end <= length:
+            raise InputError(f"span {start}:{end} overlaps another or leaves the sentence of {length} words")
+        for k in range(start, end):
+            prefix = _prefix(k - start, end - start, touching=start == behind and type == last, scheme=scheme)
+            tags[k] = f"{prefix}-{type}" if type else prefix
+        behind, last = end, type
+    return tags
+
+
+def convert_tags(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """The same spans in another scheme."""
+    return write_tags(read_spans(tags), len(tags), scheme=scheme)
+
+
+def list_labels(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
+    """O and all labels of these types, in a fixed order."""
+    return (
+        OUTSIDE,
+        *(f"{prefix}-{type}" if type else prefix for type in sorted(set(types)) for prefix in PREFIXES[scheme]),
+    )
+
+
+def legal_transitions(labels: Sequence[str], scheme: Scheme) -> Transitions:
+    """Which sequences of labels the scheme can write."""
+    parts = [split_tag(label) for label in labels]
+    around = (OUTSIDE, "")  # before the first and behind the last word
+    return Transitions(
+        np.array([_may_follow(around, part, scheme) for part in parts]),
+        np.array([[_may_follow(a, b, scheme) for b in parts] for a in parts]),
+        np.array([_may_follow(part, around, scheme) for part in parts]),
+    )
+
+
+def _prefix(k: int, length: int, *, touching: bool, scheme: Scheme) -> str:
+    match scheme:
+        case "IOB1":
+            return "B" if k == 0 and touching else "I"
+        case "IOB2":
+            return "B" if k == 0 else "I"
+        case "IOBES":
+            if length == 1:
+                return "S"
+            return "B" if k == 0 else "E" if k == length - 1 else "I"
+
+
+def _may_follow(before: tuple[str, str], after: tuple[str, str], scheme: Scheme) -> bool:
+    same = before[1] == after[1]
+    match scheme:
+        case "IOB1":  # B only behind a span of its own type
+            return after[0] != "B" or (before[0] in "IB" and same)
+        case "IOB2":  # I only inside a span of its own type
+            return after[0] != "I" or (before[0] in "BI" and same)
+        case "IOBES":
+            open_before, goes_on = before[0] in "BI", after[0] in "IE"
+            return open_before == goes_on and (not goes_on or same)

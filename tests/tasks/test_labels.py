@@ -1,0 +1,113 @@
+"""Span labels: worked examples of each scheme, and every scheme written and read back."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmokit.errors import InputError
+from elmokit.tasks.labels import (
+    PREFIXES,
+    Scheme,
+    Span,
+    convert_tags,
+    legal_transitions,
+    list_labels,
+    read_spans,
+    split_tag,
+    write_tags,
+)
+
+# Two names of people side by side, a place, and two words that make one organisation.
+SPANS = [Span(0, 2, "PER"), Span(2, 3, "PER"), Span(3, 4, "LOC"), Span(5, 7, "ORG")]
+WRITTEN: dict[Scheme, str] = {
+    "IOB1": "I-PER I-PER B-PER I-LOC O I-ORG I-ORG O",
+    "IOB2": "B-PER I-PER B-PER B-LOC O B-ORG I-ORG O",
+    "IOBES": "B-PER E-PER S-PER S-LOC O B-ORG E-ORG O",
+}
+
+
+@pytest.mark.parametrize("scheme", WRITTEN)
+def test_worked_example(scheme: Scheme) -> None:
+    tags = WRITTEN[scheme].split()
+    assert read_spans(tags) == SPANS
+    assert write_tags(SPANS, 8, scheme=scheme) == tags
+    for other, written in WRITTEN.items():
+        assert convert_tags(tags, other) == written.split()
+
+
+@st.composite
+def sentences(draw: st.DrawFn) -> tuple[list[Span], int]:
+    spans, at = [], 0
+    for gap, length, type in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from("XY")))):
+        spans.append(Span(at + gap, at + gap + length, type))
+        at += gap + length
+    return spans, at + draw(st.integers(0, 2))
+
+
+@given(sentence=sentences(), scheme=st.sampled_from(list(PREFIXES)))
+def test_what_is_written_is_read_and_legal(sentence: tuple[list[Span], int], scheme: Scheme) -> None:
+    spans, length = sentence
+    tags = write_tags(spans, length, scheme=scheme)
+    assert read_spans(tags) == spans
+    labels = list_labels("XY", scheme)
+    legal = legal_transitions(labels, scheme)
+    ids = [labels.index(tag) for tag in tags]
+    if ids:
+        assert legal.start[ids[0]]
+        assert legal.end[ids[-1]]
+    assert all(legal.step[a, b] for a, b in itertools.pairwise(ids))
+
+
+@pytest.mark.parametrize("scheme", PREFIXES)
+def test_legal_is_exactly_what_can_be_written(scheme: Scheme) -> None:
+    """A sequence is legal if and only if reading and writing it again gives it back."""
+    labels = list_labels("XY", scheme)
+    legal = legal_transitions(labels, scheme)
+    seen = set()
+    for ids in itertools.product(range(len(labels)), repeat=3):
+        tags = [labels[k] for k in ids]
+        allowed = (
+            legal.start[ids[0]] and legal.end[ids[-1]] and all(legal.step[a, b] for a, b in itertools.pairwise(ids))
+        )
+        assert allowed == (convert_tags(tags, scheme) == tags), tags
+        seen.add(bool(allowed))
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("I-X I-X", [Span(0, 2, "X")]),  # begins without B
+        ("O I-X", [Span(1, 2, "X")]),
+        ("B-X I-Y", [Span(0, 1, "X"), Span(1, 2, "Y")]),  # the type changes inside
+        ("I-X I-Y I-Y", [Span(0, 1, "X"), Span(1, 3, "Y")]),
+        ("E-X E-X", [Span(0, 1, "X"), Span(1, 2, "X")]),  # ends twice
+        ("E-X I-X", [Span(0, 1, "X"), Span(1, 2, "X")]),  # goes on behind an end
+        ("S-X I-X E-X", [Span(0, 1, "X"), Span(1, 3, "X")]),
+        ("B-X S-X", [Span(0, 1, "X"), Span(1, 2, "X")]),  # never ended
+        ("B-X O E-X", [Span(0, 1, "X"), Span(2, 3, "X")]),
+        ("B I O B", [Span(0, 2, ""), Span(3, 4, "")]),  # without types
+        ("B-A-B I-A-B", [Span(0, 2, "A-B")]),  # the first hyphen cuts
+        ("O O", []),
+        ("", []),
+    ],
+)
+def test_broken_labels_are_read_as_the_scorer_does(tags: str, spans: list[Span]) -> None:
+    assert read_spans(tags.split()) == spans
+
+
+@pytest.mark.parametrize("tag", ["X-PER", "", "O-PER", "PER", "b-PER"])
+def test_other_labels_are_refused(tag: str) -> None:
+    with pytest.raises(InputError, match="expected O, or B-"):
+        split_tag(tag)
+
+
+def test_overlap_and_unknown_schemes_are_refused() -> None:
+    with pytest.raises(InputError, match="overlaps"):
+        write_tags([Span(0, 2, "X"), Span(1, 3, "X")], 3, scheme="IOB2")
+    with pytest.raises(InputError, match="leaves the sentence of 1 words"):
+        write_tags([Span(0, 2, "X")], 1, scheme="IOB2")
+    with pytest.raises(InputError, match="no label scheme 'BIO'"):
+        write_tags([], 1, scheme="BIO")  # type: ignore[arg-type]
