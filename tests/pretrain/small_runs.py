@@ -74,15 +74,12 @@ class Ended(NamedTuple):
 
 def run_here(command: list[str]) -> Ended:
     """The command in this process: torch is loaded already."""
-    threads, said, status = torch.get_num_threads(), io.StringIO(), 0
-    torch.set_num_threads(1)
+    said, status = io.StringIO(), 0
     try:
         with mock.patch.object(sys, "argv", ["elmokit", *command]), contextlib.redirect_stderr(said):
             main()
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    finally:
-        torch.set_num_threads(threads)
     return Ended(status, said.getvalue())
 
 

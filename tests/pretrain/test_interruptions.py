@@ -1,10 +1,10 @@
 """Runs that are killed, stopped, out of disk or out of their minds: the real command, in processes of its own."""
 
 import random
+import resource
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,8 +88,12 @@ def test_sigterm_saves_and_the_run_goes_on(text: Path, undisturbed: Path, tmp_pa
 def test_a_file_that_cannot_grow_stops_it_clearly(text: Path, unfinished: Path) -> None:
     before = runs.checkpoint_of(unfinished)
     command = runs.pretraining(text, output=unfinished, steps=100_000)
-    limited = ["bash", "-c", 'ulimit -f 16 && exec "$0" "$@"', sys.executable]  # files of at most 16 KiB
-    ended = runs.end(runs.start(command, before=limited))
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024, allowed[1]))
+    try:
+        ended = runs.run_here(command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
     assert ended.status == 2
     assert ended.said.count("\n") == 1
     assert "cannot be written: File too large" in ended.said

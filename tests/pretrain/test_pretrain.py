@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from elmokit.lm import LanguageModel
 from elmokit.pretrain import trainer as trainer_module
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.prepared import PreparedCorpus
 from elmokit.pretrain.run import pretrain
 from elmokit.text import load_tokenizer
 from elmokit.weights import AdaptiveTensors, load_pretrained
@@ -67,8 +69,6 @@ def test_the_model_predicts(run: Path) -> None:
 
 
 def test_held_out_perplexity_is_that_of_the_saved_model(run: Path) -> None:
-    from elmokit.pretrain.prepared import PreparedCorpus
-
     corpus = PreparedCorpus.open(run / "corpus")
     sentences = [corpus.lexicon.words(ids) for ids in corpus.heldout]
     assert 20 < len(sentences) < 60
@@ -199,8 +199,6 @@ def test_a_time_budget_ends_by_the_clock(text: Path, tmp_path: Path) -> None:
 
 
 def test_it_trains_from_python_in_any_thread(tmp_path: Path) -> None:
-    import threading
-
     texts = runs.write_text(tmp_path / "text.txt").read_text(encoding="utf-8").splitlines()
     corpus = Corpus(texts=texts, tokenizer=load_tokenizer("whitespace"))
     config = PretrainConfig(
