@@ -24,6 +24,13 @@ VALUES = torch.arange(24.0).reshape(4, 2, 3)  # (L, T, D)
         ("mix:-2..-1", VALUES[2:].mean(0)),
         ("concat:1,3", torch.cat([VALUES[1], VALUES[3]], -1)),
         ("concat:-3..-1", torch.cat([VALUES[1], VALUES[2], VALUES[3]], -1)),
+        ("average:1..-2", VALUES[1:3].mean(0)),
+        ("embeddings", VALUES[0]),
+        ("second-to-last", VALUES[2]),
+        ("last", VALUES[3]),
+        ("weighted-last-four", VALUES.mean(0)),
+        ("concat-last-four", torch.cat(list(VALUES), -1)),
+        ("weighted-all", VALUES[1:].mean(0)),
         ("weights:1,0,0,.5*2", 2 * VALUES[0] + VALUES[3]),
         ("weights:1,-1,0,0", VALUES[0] - VALUES[1]),
     ],
@@ -48,6 +55,8 @@ def test_layers_that_are_not_there() -> None:
     for spec in ("4", "-5", "concat:1,9", "average:2..4"):
         with pytest.raises(InputError, match="the model has layers 0 to 3"):
             LayerChoice.parse(spec).apply(VALUES)
+    with pytest.raises(InputError, match=r"layers 2\.\.1 of a model with layers 0 to 3 are none"):
+        LayerChoice.parse("average:2..1").apply(VALUES)
     with pytest.raises(InputError, match="3 layer weights given, but the model has 4 layers"):
         LayerChoice.parse("weights:1,1,1").apply(VALUES)
 

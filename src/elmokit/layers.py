@@ -3,9 +3,12 @@
 all               every layer, kept apart
 top, 0, 1, -2     one layer (0 is the context-free token layer, -1 the top)
 average           the plain mean of all layers; `average:1,2` of some
-concat:1,2        layers side by side; ranges too: `concat:-4..-1`
+concat:1,2        layers side by side; ranges too: `concat:-4..-1`, `average:1..-1`
 weights:.2,.3,.5*1.1   a fixed mix: weights as they stand, and gamma after the star
 mix, mix:-4..-1   a mix to be trained: softmax weights from 0, gamma from 1 (untrained, it is the average)
+
+The rows of the BERT paper's table of features (Devlin et al. 2019, section 5.3) have names: embeddings, second-to-last,
+last, weighted-last-four, concat-last-four, weighted-all (without the embeddings, as there).
 """
 
 import re
@@ -20,7 +23,19 @@ from elmokit.errors import InputError
 Kind = Literal["all", "average", "concat", "weights", "mix"]
 WHOLE: dict[str, Kind] = {"all": "all", "average": "average", "mix": "mix"}  # may stand alone
 LISTED: dict[str, Kind] = {"average": "average", "concat": "concat", "mix": "mix"}  # may name layers
-GRAMMAR = "all, top, a layer number, average[:LAYERS], concat:LAYERS, weights:W,W,...[*GAMMA] or mix[:LAYERS]"
+STRATEGIES = {
+    "embeddings": "0",
+    "second-to-last": "-2",
+    "last": "-1",
+    "weighted-last-four": "mix:-4..-1",
+    "concat-last-four": "concat:-4..-1",
+    "weighted-all": "mix:1..-1",
+}
+GRAMMAR = (
+    "all, top, a layer number, average[:LAYERS], concat:LAYERS, weights:W,W,...[*GAMMA], mix[:LAYERS] or a name: "
+    + ", ".join(STRATEGIES)
+)
+Span = tuple[int, int]  # layers from the first to the second, both included; negative ones count from the top
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +61,7 @@ class LayerChoice:
     """A parsed choice of layers; see the module's grammar."""
 
     kind: Kind
-    layers: tuple[int, ...] | None = None  # None: every layer
+    layers: tuple[Span, ...] | None = None  # None: every layer
     weights: tuple[float, ...] = ()
     gamma: float = 1.0
 
@@ -55,14 +70,15 @@ class LayerChoice:
         if isinstance(spec, LayerChoice):
             return spec
         text = str(spec).strip().replace(" ", "")
+        text = STRATEGIES.get(text, text)
         kind, colon, rest = text.partition(":")
         if not colon:
             if kind in WHOLE:
                 return cls(WHOLE[kind])
             if kind == "top":
-                return cls("average", (-1,))
+                return cls("average", ((-1, -1),))
             if re.fullmatch(r"-?\d+", kind):
-                return cls("average", (int(kind),))
+                return cls("average", ((int(kind), int(kind)),))
         elif kind == "weights":
             weights, _, gamma = rest.partition("*")
             try:
@@ -70,18 +86,26 @@ class LayerChoice:
             except ValueError:
                 pass
         elif kind in LISTED:
-            numbers = [_range(part) for part in rest.split(",")]
-            if all(numbers):
-                return cls(LISTED[kind], tuple(n for part in numbers for n in part))
+            matches = [re.fullmatch(r"(-?\d+)(?:\.\.(-?\d+))?", part) for part in rest.split(",")]
+            spans = tuple((int(m[1]), int(m[2] or m[1])) for m in matches if m)
+            if len(spans) == len(matches):
+                return cls(LISTED[kind], spans)
         raise InputError(f"layers {spec!r} not understood; expected {GRAMMAR}")
 
     def indices(self, depth: int) -> list[int]:
         """The chosen layers of a stack of `depth` layers, counted from 0."""
-        chosen = range(depth) if self.layers is None else self.layers
-        for k in chosen:
-            if not -depth <= k < depth:
-                raise InputError(f"layer {k} asked for, but the model has layers 0 to {depth - 1}")
-        return [k % depth for k in chosen]
+        if self.layers is None:
+            return list(range(depth))
+        chosen: list[int] = []
+        for span in self.layers:
+            for k in span:
+                if not -depth <= k < depth:
+                    raise InputError(f"layer {k} asked for, but the model has layers 0 to {depth - 1}")
+            first, last = (k % depth for k in span)
+            if first > last:
+                raise InputError(f"layers {span[0]}..{span[1]} of a model with layers 0 to {depth - 1} are none")
+            chosen += range(first, last + 1)
+        return chosen
 
     def apply(self, values: Tensor) -> Tensor:
         """(L, ..., D) to (..., D), (..., n * D) for concat, (n, ..., D) for all."""
@@ -100,12 +124,3 @@ class LayerChoice:
     def width(self, depth: int, width: int) -> int:
         """The size of the last axis that `apply` gives."""
         return width * len(self.indices(depth)) if self.kind == "concat" else width
-
-
-def _range(part: str) -> list[int]:
-    """`3` or `-4..-1` as numbers; empty where it is neither."""
-    match = re.fullmatch(r"(-?\d+)(?:\.\.(-?\d+))?", part)
-    if not match:
-        return []
-    first = int(match[1])
-    return list(range(first, int(match[2] or first) + 1))
