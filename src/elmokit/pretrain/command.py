@@ -64,6 +64,11 @@ def run_finetune(
 ) -> None:
     """The same for fine-tuning; tells how much it helped."""
     pretrained = load_pretrained(model, softmax=not new_softmax)
+    if pretrained.softmax is not None and pretrained.vocabulary is None:
+        say(
+            f"{model}: its softmax comes without a vocabulary (vocab.txt in the model's folder), so its rows mean "
+            "nothing; a new one is learnt"
+        )
     asked = None if config.tokenizer == "auto" else config.tokenizer
     named = choose_tokenizer(pretrained, asked, allow_other=True)  # text may come tokenised by the model's own
     tokenizer = load_tokenizer(named.name, named.version)

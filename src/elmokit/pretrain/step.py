@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from elmokit.nn.bilm import State
+from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.objective import Inputs, Objective
 from elmokit.pretrain.optimisation import build_optimizer, clip_gradients, set_rate
@@ -31,7 +32,11 @@ class Step:
         self.objective, self.config, self.rows, self.device = objective, config, rows, device
         self.optimizer = build_optimizer(config, objective, cuda=device.type == "cuda")
         self.distributed = torch.distributed.is_initialized()
-        self.module: nn.Module = DistributedDataParallel(objective) if self.distributed else objective
+        self.module: nn.Module = objective
+        if self.distributed:
+            # A window may have no word of one of an adaptive softmax's clusters.
+            idle = isinstance(objective.softmax, AdaptiveSoftmax)
+            self.module = DistributedDataParallel(objective, find_unused_parameters=idle)
         # Published gradients are of the sum over a window's steps; Adagrad's rate and clip belong to that scale.
         self.scale = float(config.window) if config.optimizer == "adagrad" else 1.0
         self.states: list[State] = [
