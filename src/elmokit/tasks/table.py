@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elmokit.encoders import Elmo
+from elmokit.encoders import Encoder
 from elmokit.errors import InputError
 from elmokit.formats import atomic_path
 from elmokit.layers import LayerStack
@@ -68,7 +68,7 @@ class LayerTable:
 
 
 def embed_layers(
-    elmo: Elmo,
+    encoder: Encoder,
     sentences: Sequence[Sentence],
     *,
     folder: Path | None = None,
@@ -78,33 +78,37 @@ def embed_layers(
     """The layers of all sentences; with `folder`, mapped from a file there, which is made if it is not there yet."""
     lengths = [len(sentence) for sentence in sentences]
     if folder is None:
-        values = np.empty((sum(lengths), len(elmo.layer_names), elmo.width), dtype=np.float16)
-        _fill(values, elmo, sentences, batch_tokens, told)
-        return LayerTable(values, lengths, elmo.layer_names)
+        values = np.empty((sum(lengths), len(encoder.layer_names), encoder.width), dtype=np.float16)
+        _fill(values, encoder, sentences, batch_tokens, told)
+        return LayerTable(values, lengths, encoder.layer_names)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_key(elmo, sentences)}.npy"
+    path = folder / f"{_key(encoder, sentences)}.npy"
     if not path.exists():
-        shape = (sum(lengths), len(elmo.layer_names), elmo.width)
+        shape = (sum(lengths), len(encoder.layer_names), encoder.width)
         with atomic_path(path) as part:
             mapped = np.lib.format.open_memmap(part, mode="w+", dtype=np.float16, shape=shape)
-            _fill(mapped, elmo, sentences, batch_tokens, told)
+            _fill(mapped, encoder, sentences, batch_tokens, told)
             mapped.flush()
-    return LayerTable(np.load(path, mmap_mode="r"), lengths, elmo.layer_names)
+    return LayerTable(np.load(path, mmap_mode="r"), lengths, encoder.layer_names)
 
 
 def _fill(
-    values: NDArray[np.float16], elmo: Elmo, sentences: Sequence[Sentence], batch_tokens: int | None, told: Told | None
+    values: NDArray[np.float16],
+    encoder: Encoder,
+    sentences: Sequence[Sentence],
+    batch_tokens: int | None,
+    told: Told | None,
 ) -> None:
     done = 0
-    for sentence, layers in elmo.stream(sentences, layers="all", batch_tokens=batch_tokens):
+    for sentence, layers in encoder.stream(sentences, layers="all", batch_tokens=batch_tokens):
         values[done : done + len(sentence)] = layers.transpose(1, 0, 2)
         done += len(sentence)
         if told is not None:
             told(done, len(values))
 
 
-def _key(elmo: Elmo, sentences: Sequence[Sentence]) -> str:
-    digest = hashlib.blake2b(elmo.fingerprint.encode(), digest_size=16)
+def _key(encoder: Encoder, sentences: Sequence[Sentence]) -> str:
+    digest = hashlib.blake2b(encoder.fingerprint.encode(), digest_size=16)
     for sentence in sentences:
         digest.update("\0".join(sentence.tokens).encode("utf-8", "surrogatepass") + b"\n")
     return digest.hexdigest()
