@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.transformer_library import load_transformer
 from elmokit.encoders.transformer_pieces import PieceCutter
-from elmokit.encoders.transformer_runner import Subwords, TransformerRunner, hidden_layers, layer_names, layer_shape
+from elmokit.encoders.transformer_runner import Subwords, TransformerRunner, hidden_layers, layer_names
 from elmokit.encoders.transformer_windows import WindowPlan
 from elmokit.errors import InputError, WeightsError
 from elmokit.text import Tokenizer, load_tokenizer
@@ -65,7 +65,7 @@ class Transformer(Encoder):
         self.cutter = PieceCutter(subword_tokenizer)
         self._source = source or type(network).__name__
         hidden, self._context = _try_out(network, self.cutter)
-        self._depth, self._piece_width = layer_shape(hidden)
+        self._depth, self._piece_width = len(hidden), hidden[0].shape[-1]
         if any(layer.shape != hidden[0].shape for layer in hidden):
             shapes = ", ".join(sorted({str(tuple(layer.shape)) for layer in hidden}))
             raise WeightsError(f"{self._source}: its layers differ in shape ({shapes}) and do not stack")
@@ -117,6 +117,8 @@ class Transformer(Encoder):
         return TransformerRunner(
             network.to(device=device, dtype=dtype),
             self.cutter,
+            depth=self._depth,
+            width=self._piece_width,
             subwords=self.subwords,
             plan=self.plan,
             left_only=self._context == "left",

@@ -37,11 +37,20 @@ class TransformerRunner(BatchRunner):
     """Runs the network without gradients. A batch's windows run like with like; words are summed up as they come."""
 
     def __init__(
-        self, network: nn.Module, cutter: PieceCutter, *, subwords: Subwords, plan: WindowPlan, left_only: bool
+        self,
+        network: nn.Module,
+        cutter: PieceCutter,
+        *,
+        depth: int,
+        width: int,
+        subwords: Subwords,
+        plan: WindowPlan,
+        left_only: bool,
     ) -> None:
         weight = next(network.parameters())
         super().__init__(weight.device, weight.dtype)
         self.network, self.cutter = network, cutter
+        self.depth, self.width = depth, width  # of a piece's vectors
         self.subwords, self.plan, self.left_only = subwords, plan, left_only
 
     @torch.no_grad()  # not inference_mode: mixes are trained on these layers
@@ -51,18 +60,14 @@ class TransformerRunner(BatchRunner):
         mask = torch.arange(columns)[None] < lengths[:, None]  # (B, T)
         rows = [row for b, s in enumerate(sentences) for row in self._rows(s, first_word=b * columns)]
         rows.sort(key=lambda row: len(row.ids))
-        values: Tensor | None = None  # (L, B * T, parts, D)
         parts = 2 if self.subwords == "first+last" else 1
+        shape = self.depth, mask.numel(), parts, self.width
+        values = torch.zeros(shape, device=self.device, dtype=self.dtype)  # (L, B * T, parts, D)
         for batch in self._batches(rows):
-            hidden = self._hidden([row.ids for row in batch])  # L times (b, s, D)
-            if values is None:
-                values = hidden[0].new_zeros(len(hidden), len(sentences) * columns, parts, hidden[0].shape[-1])
+            hidden = hidden_layers(self.network, [row.ids for row in batch], filler=self.cutter.filler)
             self._add(values, hidden, batch)
-        if values is None:  # not a piece in the whole batch
-            depth, width = layer_shape(self._hidden([[*self.cutter.before, self.cutter.sample, *self.cutter.after]]))
-            values = torch.zeros(depth, mask.numel(), parts, width, device=self.device, dtype=self.dtype)
-        names = layer_names(len(values))
-        return LayerStack(values.reshape(len(names), *mask.shape, -1), mask.to(self.device), names)
+        joined = values.view(self.depth, *mask.shape, parts * self.width)  # (L, B, T, D)
+        return LayerStack(joined, mask.to(self.device), layer_names(self.depth))
 
     def _rows(self, sentence: Sentence, *, first_word: int) -> Iterator[Row]:
         """The windows of a sentence whose words are numbered from `first_word`."""
@@ -97,9 +102,6 @@ class TransformerRunner(BatchRunner):
         if batch:
             yield batch
 
-    def _hidden(self, rows: list[list[int]]) -> tuple[Tensor, ...]:
-        return hidden_layers(self.network, rows, filler=self.cutter.filler)
-
     def _add(self, values: Tensor, hidden: tuple[Tensor, ...], batch: list[Row]) -> None:
         takes = [(r, *take) for r, row in enumerate(batch) for take in row.takes]
         row, column, word, weight, part = zip(*takes, strict=True)
@@ -117,11 +119,6 @@ def hidden_layers(network: nn.Module, rows: list[list[int]], *, filler: int) -> 
     real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)  # (b, s)
     made: Any = network(input_ids=ids, attention_mask=real, output_hidden_states=True, return_dict=True)
     return tuple(made.hidden_states)
-
-
-def layer_shape(hidden: tuple[Tensor, ...]) -> tuple[int, int]:
-    """Depth and width."""
-    return len(hidden), hidden[0].shape[-1]
 
 
 def layer_names(depth: int) -> tuple[str, ...]:

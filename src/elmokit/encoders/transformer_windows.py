@@ -25,7 +25,7 @@ class WindowPlan:
             raise InputError(f"windows have room for {self.room} pieces; at least 1 is needed beside the special ones")
         if not 0 <= self.overlap < self.room:
             raise InputError(
-                f"windows of {self.room} pieces cannot share {self.overlap}; expected an overlap of 0 to {self.room - 1}"
+                f"windows of {self.room} pieces cannot share {self.overlap}; the overlap may be 0 to {self.room - 1}"
             )
 
 
