@@ -213,3 +213,10 @@ def test_it_trains_from_python_in_any_thread(tmp_path: Path) -> None:
     assert ended[0].step == 5
     assert ended[0].done
     assert isinstance(load_pretrained(tmp_path / "run" / "model").tensors["lstm.0.bias"], torch.Tensor)
+
+
+def test_steps_leave_nothing_behind(text: Path, tmp_path: Path) -> None:
+    """Seeding all of torch in every step would leave a note for each device that is not there."""
+    waiting = len(torch.cuda._queued_calls)
+    assert runs.run_here(runs.pretraining(text, output=tmp_path, steps=20, dropout=0.2)).status == 0
+    assert len(torch.cuda._queued_calls) == waiting

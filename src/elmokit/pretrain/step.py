@@ -4,6 +4,7 @@ On one GPU the whole step, some hundreds of small kernels, is captured once and 
 the number of word types is padded up to a capacity, and a window with more types leads to a new capture.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -36,6 +37,8 @@ class Step:
         if self.distributed:
             # A window may have no word of one of an adaptive softmax's clusters.
             idle = isinstance(objective.softmax, AdaptiveSoftmax)
+            # Of filters of width 1, whose gradients differ in the stride of that one place only, in every process.
+            warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
             self.module = DistributedDataParallel(objective, find_unused_parameters=idle)
         # Published gradients are of the sum over a window's steps; Adagrad's rate and clip belong to that scale.
         self.scale = float(config.window) if config.optimizer == "adagrad" else 1.0
