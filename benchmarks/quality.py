@@ -1,0 +1,299 @@
+"""How good a model is, in one table: what it predicts, and what its layers know.
+
+    python benchmarks/quality.py MODEL [--shared ../shared] [--only pos,ner] [--device cuda] [--json quality.json]
+
+perplexity  held-out text of each source, full softmax, every sentence from zero state and with state carried in file
+            order (the text runs as --streams contiguous parts side by side, each from zero state)
+pos         UPOS on UD English EWT dev: logistic regression on each layer
+wsd         senseval2, nearest sense centroid in each layer, trained on SemCor (brown1 and brown2, all words; brownv,
+            verbs). First sense: WordNet's. Covered: instances whose lemma and part of speech SemCor has; of all
+            instances, the others take the first sense
+ner, chunk  span F1 on CoNLL-2003 and CoNLL-2000 dev: a one-layer BiLSTM-CRF on the learned mix of all layers and
+            nothing else, and the same on layer 0, the static vectors of the same model
+
+Vectors are computed once in float32 and kept as float16, in memory or with --cache in files that a later run of the
+same model finds again. All of it takes minutes on a GPU. On a CPU the limits make it shorter: --train-sentences takes
+evenly spaced sentences of EWT and CoNLL, --per-sense leaves out sentences of SemCor whose senses (of lemmas in the
+test) were met that often before, --heldout-sentences takes the first of each source. The table says what was limited.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from elmokit import Elmo, MixConfig, Sentence
+from elmokit.analysis.probe import ProbeConfig, fit_probe
+from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
+from elmokit.formats import read_columns, read_conllu, read_lines
+from elmokit.formats.senses import SenseSentence, read_all_words, read_semcor, read_sense_index
+from elmokit.lm import LanguageModel
+from elmokit.tasks.labels import convert_tags, list_labels, read_spans
+from elmokit.tasks.table import LayerTable, embed_layers
+from elmokit.tasks.tagger import TaggerConfig
+from elmokit.tasks.train import TaggedTable, TrainingConfig, train_tagger
+from elmokit.text import unescape_treebank
+
+UPOS = 3  # column of CoNLL-U
+SEMCOR = ("brown1", "brown2", "brownv")
+EVERY = 15.0  # seconds between lines of progress
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    part: str
+    what: str
+    value: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line said."""
+
+    model: str
+    shared: Path
+    device: str
+    cache: Path | None
+    batch_tokens: int | None
+    train_sentences: int
+    per_sense: int
+    heldout_sentences: int
+    streams: int
+    seeds: int
+    epochs: int
+
+
+def say(message: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {message}", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """A line on standard error now and then; called with how much is done of how much."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.begun = what, time.monotonic()
+        self.last = self.begun
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self.last > EVERY:
+            self.last = now
+            say(f"{self.what}: {done:,} of {total:,}, {done / (now - self.begun):,.0f} a second")
+
+
+# ---------------------------------------------------------------- language model
+
+
+def measure_perplexity(settings: Settings) -> Iterator[Row]:
+    lm = LanguageModel.from_pretrained(settings.model, device=settings.device)
+    yield Row("perplexity", "words in the softmax", len(lm.vocabulary))
+    for path in sorted((settings.shared / "corpora" / "heldout").glob("*.xz")):
+        source = path.name.partition(".")[0]
+        sentences = [s for line in read_lines(path) for s in lm.tokenizer.split(line) if len(s)]
+        sentences = sentences[: settings.heldout_sentences or None]
+        say(f"perplexity: {source}, {len(sentences):,} sentences, {sum(map(len, sentences)):,} words")
+        alone = lm.perplexity(sentences, batch_tokens=settings.batch_tokens)
+        unknown = f"{alone.unknown_share:.2%} of targets <UNK>, {alone.words:,} words"
+        yield Row("perplexity", f"{source}, each sentence from zero state", alone.mean, unknown)
+        carried = lm.perplexity(sentences, carried=True, streams=settings.streams)
+        yield Row("perplexity", f"{source}, state carried", carried.mean, f"{settings.streams} streams")
+
+
+# ---------------------------------------------------------------- layers
+
+
+class Bench:
+    """The model and the texts it has embedded."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.eval = settings, settings.shared / "eval"
+
+    @cached_property
+    def elmo(self) -> Elmo:
+        return Elmo.from_pretrained(self.settings.model, device=self.settings.device)
+
+    def embed(self, what: str, sentences: Sequence[Sentence]) -> LayerTable:
+        say(f"{what}: embedding {len(sentences):,} sentences, {sum(map(len, sentences)):,} tokens")
+        settings = self.settings
+        return embed_layers(
+            self.elmo, sentences, folder=settings.cache, batch_tokens=settings.batch_tokens, told=Progress(what)
+        )
+
+    def fewer(self, items: list[tuple[Sentence, list[str]]]) -> list[tuple[Sentence, list[str]]]:
+        """Evenly spaced ones, at most as many as the settings say."""
+        most = self.settings.train_sentences
+        return items if not 0 < most < len(items) else [items[k * len(items) // most] for k in range(most)]
+
+    # -------------------------------------------------------- part of speech
+
+    def measure_pos(self) -> Iterator[Row]:
+        folder = self.eval / "pos-ewt"
+        train, dev = (_conllu(folder / f"en_ewt-ud-{part}.conllu.xz") for part in ("train", "dev"))
+        train = self.fewer(train)
+        classes = sorted({tag for _, tags in train for tag in tags})
+        tables = [self.embed(f"pos {part}", [s for s, _ in items]) for part, items in (("train", train), ("dev", dev))]
+        wanted, held = (
+            np.array([classes.index(tag) if tag in classes else -1 for _, tags in items for tag in tags])
+            for items in (train, dev)
+        )
+        for k, name in enumerate(self.elmo.layer_names):
+            config = ProbeConfig(device=self.settings.device)
+            probe = fit_probe(tables[0].layer(k), wanted, len(classes), config=config)
+            value = 100 * probe.accuracy(tables[1].layer(k), held)
+            say(f"pos: layer {k} {value:.2f}")
+            yield Row("pos", f"layer {k} ({name})", value, f"accuracy, {len(train):,} training sentences")
+
+    # -------------------------------------------------------- word senses
+
+    def measure_wsd(self) -> Iterator[Row]:
+        folder, settings = self.eval / "wsd", self.settings
+        index = read_sense_index(read_lines(folder / "wordnet3.0_index.sense.xz"), name="index.sense")
+        train = [
+            _unescaped(tagged)
+            for part in SEMCOR
+            for tagged in read_semcor(read_lines(folder / f"semcor3.0_{part}.tsv.xz"), name=part, known=index)
+        ]
+        data, gold = folder / "senseval2.data.xml.xz", folder / "senseval2.gold.key.txt.xz"
+        test = [_unescaped(tagged) for tagged in read_all_words(data, gold)]
+        frequencies = count_senses(train)
+        # Sentences without a lemma of the test change nothing; --per-sense leaves out more.
+        lemmas = {instance.lemma for tagged in test for instance in tagged.instances}
+        kept = few_per_sense(train, lemmas, most=settings.per_sense or len(train))
+        say(f"wsd: {len(kept):,} sentences, {sum(len(tagged.sentence) for tagged in kept):,} tokens")
+        tokens = settings.batch_tokens
+        centroids = train_centroids(self.elmo, kept, batch_tokens=tokens, told=Progress("wsd"))
+        found = score_senses(self.elmo, centroids, test, index, frequencies=frequencies, batch_tokens=tokens)
+        limit = f", at most about {settings.per_sense} of a sense" if settings.per_sense else ""
+        about = f"{found.covered:,} covered instances; all {found.instances:,}: "
+        for k, name in enumerate(found.layer_names):
+            note = f"{about}{100 * found.layers_all[k]:.1f}{limit}"
+            yield Row("wsd", f"layer {k} ({name})", 100 * found.layers[k], note)
+        note = f"{about}{100 * found.first_sense_all:.1f}"
+        yield Row("wsd", "WordNet's first sense", 100 * found.first_sense, note)
+        note = f"{about}{100 * found.most_frequent_all:.1f}"
+        yield Row("wsd", "most frequent sense in SemCor", 100 * found.most_frequent, note)
+
+    # -------------------------------------------------------- spans
+
+    def measure_ner(self) -> Iterator[Row]:
+        return self._tag("ner", self.eval / "ner-conll2003", column=3)
+
+    def measure_chunk(self) -> Iterator[Row]:
+        return self._tag("chunk", self.eval / "chunk-conll2000", column=2)
+
+    def _tag(self, part: str, folder: Path, *, column: int) -> Iterator[Row]:
+        train = self.fewer(_columns(folder / "train.txt.xz", column))
+        dev = _columns(folder / "dev.txt.xz", column)
+        types = {span.type for _, tags in train for span in read_spans(tags)}
+        labels = list_labels(types, "IOBES")
+        tables = [self.embed(f"{part} {name}", [s for s, _ in d]) for name, d in (("train", train), ("dev", dev))]
+        for what, layers in (("mix of all layers", range(tables[0].depth)), ("layer 0 alone", [0])):
+            mix = MixConfig(n_layers=len(layers))
+            config = TaggerConfig(labels, self.elmo.width, mix=mix)
+            sides = [
+                TaggedTable(table if len(layers) == table.depth else table.only(layers), [tags for _, tags in items])
+                for table, items in zip(tables, (train, dev), strict=True)
+            ]
+            yield self._train(part, what, config, sides[0], sides[1])
+
+    def _train(self, part: str, what: str, config: TaggerConfig, train: TaggedTable, dev: TaggedTable) -> Row:
+        scores, shares = [], []
+        training = TrainingConfig(device=self.settings.device, epochs=self.settings.epochs)
+        for seed in range(1, self.settings.seeds + 1):
+            told = _epoch_teller(f"{part}, {what}, seed {seed}")
+            trained = train_tagger(config, train, dev, training=replace(training, seed=seed), told=told)
+            scores.append(100 * trained.best.score)
+            shares.append(trained.network.mix.shares.tolist())
+        weights = ", ".join(f"{share:.2f}" for share in np.mean(shares, axis=0))
+        spread = f" (from {min(scores):.2f} to {max(scores):.2f})" if len(scores) > 1 else ""
+        note = f"F1, {len(train.tags):,} training sentences, {len(scores)} seed{'s' * (len(scores) > 1)}{spread}"
+        return Row(part, what, float(np.mean(scores)), f"{note}; layer weights {weights}")
+
+
+def _epoch_teller(what: str) -> Callable[..., None]:
+    return lambda epoch: say(f"{what}, epoch {epoch.number}: loss {epoch.loss:.3f}, dev {100 * epoch.score:.2f}")
+
+
+def _conllu(path: Path) -> list[tuple[Sentence, list[str]]]:
+    return [(s.sentence, [row[UPOS] for row in s.rows]) for s in read_conllu(read_lines(path), name=str(path))]
+
+
+def _columns(path: Path, column: int) -> list[tuple[Sentence, list[str]]]:
+    """Tokens as they stood in the text, labels in IOBES."""
+    return [
+        (Sentence.of(map(unescape_treebank, block.column(0))), convert_tags(block.column(column), "IOBES"))
+        for block in read_columns(read_lines(path), name=str(path))
+    ]
+
+
+def _unescaped(tagged: SenseSentence) -> SenseSentence:
+    return replace(tagged, sentence=Sentence.of(map(unescape_treebank, tagged.sentence.tokens)))
+
+
+# ---------------------------------------------------------------- the table
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    width = max((len(row.what) for row in rows), default=0)
+    part = ""
+    for row in rows:
+        if row.part != part:
+            part = row.part
+            print(f"\n{part}")
+        digits = 0 if row.value == int(row.value) and row.value > 1000 else 2
+        print(f"  {row.what:{width}}  {row.value:9,.{digits}f}  {row.note}")
+
+
+def main() -> None:
+    names = ("perplexity", "pos", "wsd", "ner", "chunk")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a model folder, archive, hub id or bundled name")
+    parser.add_argument("--shared", type=Path, default=Path("../shared"), help="where corpora/ and eval/ lie")
+    parser.add_argument("--only", default=",".join(names), help="parts to measure, with commas")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", type=Path, help="write the table here, too")
+    parser.add_argument("--cache", type=Path, help="keep the vectors of EWT and CoNLL in this folder")
+    parser.add_argument("--batch-tokens", type=int, help="positions per batch when embedding; default by device")
+    parser.add_argument("--train-sentences", type=int, default=0, help="of EWT and CoNLL; 0: all")
+    parser.add_argument("--per-sense", type=int, default=0, help="occurrences of a sense in SemCor; 0: all")
+    parser.add_argument("--heldout-sentences", type=int, default=0, help="of each source; 0: all")
+    parser.add_argument("--streams", type=int, default=32, help="parts of a text that run side by side")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each tagger; the mean counts")
+    parser.add_argument("--epochs", type=int, default=TrainingConfig().epochs, help="of each tagger, at most")
+    given = vars(parser.parse_args())
+    only, out = given.pop("only").split(","), given.pop("json")
+    if unknown := set(only) - set(names):
+        parser.error(f"no part {', '.join(sorted(unknown))}; available are {', '.join(names)}")
+    settings = Settings(**given)
+    rows: list[Row] = []
+    took: dict[str, float] = {}
+    bench = Bench(settings)
+    measures: dict[str, Callable[[], Iterator[Row]]] = {
+        "perplexity": lambda: measure_perplexity(settings),
+        "pos": bench.measure_pos,
+        "wsd": bench.measure_wsd,
+        "ner": bench.measure_ner,
+        "chunk": bench.measure_chunk,
+    }
+    for name in (name for name in names if name in only):
+        begun = time.monotonic()
+        rows += measures[name]()
+        took[name] = round(time.monotonic() - begun, 1)
+        say(f"{name}: {took[name]:.0f} seconds")
+        if out is not None:  # after each part, so that a later failure loses nothing
+            table = {"settings": asdict(settings), "rows": [asdict(row) for row in rows], "seconds": took}
+            out.write_text(json.dumps(table, indent=2, default=str) + "\n")
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()
