@@ -192,3 +192,10 @@ def test_a_folder_of_something_else_is_refused(text: Path, tmp_path: Path) -> No
     ended = runs.run_here(runs.pretraining(text, output=tmp_path, steps=5))
     assert ended.status == 2
     assert "holds something else than such a run" in ended.said
+
+
+def test_settings_may_change_until_something_depends_on_them(text: Path, tmp_path: Path) -> None:
+    never_begun = runs.pretraining(text, output=tmp_path / "run", steps=5, rows=100_000, window=500)
+    assert "too few for" in runs.run_here(never_begun).said
+    ended = runs.run_here(runs.pretraining(text, output=tmp_path / "run", steps=5))
+    assert ended.status == 0, ended.said

@@ -105,7 +105,8 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
             for name, value in given.items()
             if before.get(name) != value
         ]
-        if changed:
+        begun = [*folder.rglob("step-*.pt"), *folder.glob("before.json")]  # until then nothing depends on the settings
+        if changed and begun:
             raise ConfigError(
                 f"{folder}: holds a run of another configuration ({'; '.join(changed)}); give the same settings to go "
                 "on with it, or another output folder"
