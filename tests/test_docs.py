@@ -130,6 +130,20 @@ def test_page_is_sound(page: Path) -> None:
         assert not anchor or anchor in anchors_of(found), f"{page.name} links to {target}#{anchor}, which is not there"
 
 
+def test_the_map_in_the_readme_is_true() -> None:
+    """Every part of the package stands in the README's map, and nothing else does."""
+    (drawn,) = [block.code for block in read_blocks(ROOT / "README.md") if "src/elmokit/" in block.code]
+    inside = drawn.partition("src/elmokit/\n")[2].partition("\ntests/")[0]
+    named = [
+        name
+        for line in inside.splitlines()
+        for name in re.findall(r"\b(\w+)(?:/|\.py)\s", line.partition("   ")[0] + " ")
+    ]
+    parts = [p.parent.name for p in ROOT.glob("src/elmokit/*/__init__.py")]
+    parts += [p.stem for p in ROOT.glob("src/elmokit/[a-z]*.py")]
+    assert sorted(named) == sorted(parts)
+
+
 def prose_of(page: Path) -> str:
     return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
