@@ -90,9 +90,10 @@ class Trainer:
         self.sentences = sentences
         self.tokens_per_step = batch_rows * config.window
         self.total = config.steps or max(1, round(config.epochs * positions / self.tokens_per_step))
-        graph = (
-            world.device.type == "cuda" and world.size == 1 and config.accumulate == 1 and config.optimizer == "adamw"
-        )
+        # What a graph cannot hold: talk with other processes, an optimizer that reads numbers back to the host, and an
+        # adaptive softmax, whose shapes follow the targets.
+        alone = world.device.type == "cuda" and world.size == 1 and config.accumulate == 1
+        graph = alone and config.optimizer == "adamw" and config.softmax != "adaptive"
         kind = GraphedStep if graph else Step
         self.step = kind(objective, config, rows, batch_rows=batch_rows // world.size, device=world.device)
         self.progress = Progress()
