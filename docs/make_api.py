@@ -19,6 +19,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 TARGET = Path(__file__).with_name("api.md")
 MODULES = {
     "elmokit.encoders": "Sentences to vectors",
+    "elmokit.features": "Several encoders side by side",
     "elmokit.layers": "Layers and how they are chosen",
     "elmokit.nn.mix": "The mix",
     "elmokit.store": "Vectors on disk",

@@ -46,7 +46,9 @@ def bert(*, limit: int = LIMIT, layers: int = 4) -> Model:
 def gpt(*, limit: int = LIMIT) -> Model:
     """A GPT-2 with a byte-level tokenizer, which knows every text and has no piece for the unknown."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {piece: k for k, piece in enumerate(["<|endoftext|>", *alphabet, "Ġt", "he", "Ġthe", "at", "in", "ing"])}
+    vocabulary = {
+        piece: k for k, piece in enumerate(["<|endoftext|>", *alphabet, "Ġt", "he", "Ġthe", "at", "in", "ing"])
+    }
     merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("a", "t"), ("i", "n"), ("in", "g")]
     tokenizer = transformers.GPT2TokenizerFast(vocab=vocabulary, merges=merges, model_max_length=limit)
     torch.manual_seed(1)

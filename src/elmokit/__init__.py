@@ -13,8 +13,9 @@ D width, H cell, P projection, R directions, N packed positions, V vocabulary, K
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elmokit.encoders import Elmo, ElmoEmbedding
+    from elmokit.encoders import Elmo, ElmoEmbedding, Encoder, Static, Transformer, load_encoder
     from elmokit.errors import ElmokitError
+    from elmokit.features import Features, Joined, Part
     from elmokit.layers import LayerChoice, LayerStack
     from elmokit.nn.mix import MixConfig, ScalarMix
     from elmokit.store import StoreOptions, write_vectors
@@ -28,13 +29,20 @@ _HOMES = {
     "Elmo": "elmokit.encoders",
     "ElmoEmbedding": "elmokit.encoders",
     "ElmokitError": "elmokit.errors",
+    "Encoder": "elmokit.encoders",
+    "Features": "elmokit.features",
+    "Joined": "elmokit.features",
     "LayerChoice": "elmokit.layers",
     "LayerStack": "elmokit.layers",
     "MixConfig": "elmokit.nn.mix",
+    "Part": "elmokit.features",
     "Pretrained": "elmokit.weights",
     "ScalarMix": "elmokit.nn.mix",
     "Sentence": "elmokit.text",
+    "Static": "elmokit.encoders",
     "StoreOptions": "elmokit.store",
+    "Transformer": "elmokit.encoders",
+    "load_encoder": "elmokit.encoders",
     "load_pretrained": "elmokit.weights",
     "save_pretrained": "elmokit.weights",
     "write_vectors": "elmokit.store",
@@ -44,14 +52,21 @@ __all__ = [
     "Elmo",
     "ElmoEmbedding",
     "ElmokitError",
+    "Encoder",
+    "Features",
+    "Joined",
     "LayerChoice",
     "LayerStack",
     "MixConfig",
+    "Part",
     "Pretrained",
     "ScalarMix",
     "Sentence",
+    "Static",
     "StoreOptions",
+    "Transformer",
     "__version__",
+    "load_encoder",
     "load_pretrained",
     "save_pretrained",
     "write_vectors",

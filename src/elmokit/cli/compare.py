@@ -7,14 +7,23 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.table import Table
+
     from elmokit.text import Sentence
+
+ACROSS = 6  # columns of numbers that fit into 80 characters
 
 
 def compare(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Two or more sentences with the word in.")],
     word: Annotated[str, typer.Option("--word", "-w", help="The word to compare.")],
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Model folder, archive or hub id, bert:NAME, gpt:NAME, or static vectors; default bundled.",
+        ),
     ] = None,
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
@@ -30,21 +39,20 @@ def compare(
     compared in each place.
     """
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from elmokit.cli.show import cosine
-    from elmokit.encoders import Elmo
+    from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.text import load_tokenizer
 
-    elmo = Elmo.from_pretrained(model, device=device)
-    tokenizer = load_tokenizer("whitespace") if tokenized else elmo.tokenizer
+    encoder = load_encoder(model, device=device)
+    tokenizer = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     sentences = [tokenizer.tokenize(text) for text in texts]
     places = [(s, t) for s, sentence in enumerate(sentences) for t in _occurrences(sentence, word, s)]
     if len(places) < 2:
         raise InputError(f"{word!r} stands only once; give two sentences with it, or one that has it twice")
-    layers = elmo.encode_layers(sentences)
+    layers = encoder.encode_layers(sentences)
     console = Console(highlight=False)
     for number, (s, t) in enumerate(places, 1):
         tokens = sentences[s].tokens
@@ -53,17 +61,33 @@ def compare(
         )
         console.print(shown)
     console.print()
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("places")
-    for name in (*elmo.layer_names, "average"):
-        table.add_column(name, justify="right")
+    names = [*encoder.layer_names, "average"]
+    pairs, found = [], []
     for a in range(len(places)):
         for b in range(a + 1, len(places)):
             first, second = (layers[s][:, t] for s, t in (places[a], places[b]))  # (L, D) each
             each = [cosine(x, y) for x, y in zip(first, second, strict=True)]
             mean = cosine(first.mean(axis=0), second.mean(axis=0))
-            table.add_row(f"{a + 1} and {b + 1}", *(f"{value:.3f}" for value in (*each, mean)))
-    console.print(table)
+            pairs.append(f"{a + 1} and {b + 1}")
+            found.append([f"{value:.3f}" for value in (*each, mean)])
+    if len(names) <= ACROSS:
+        console.print(_table("places", names, pairs, found))
+        return
+    for at in range(0, len(pairs), ACROSS):  # many layers go down the page, as many pairs as fit across it
+        some = slice(at, at + ACROSS)
+        console.print(_table("layer", pairs[some], names, list(zip(*found[some], strict=True))))
+
+
+def _table(corner: str, heads: "Sequence[str]", sides: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column(corner)
+    for head in heads:
+        table.add_column(head, justify="right")
+    for side, row in zip(sides, rows, strict=True):
+        table.add_row(side, *row)
+    return table
 
 
 def _occurrences(sentence: "Sentence", word: str, number: int) -> list[int]:

@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elmokit.encoders import Elmo
+    from elmokit.encoders import Encoder
     from elmokit.formats import ReadReport
     from elmokit.store import StoreOptions, StoreReport
     from elmokit.text import Sentence
@@ -24,10 +24,15 @@ def embed(
         typer.Option("--output", "-o", help="File to write: .h5, .hdf5, .parquet, .npz or .safetensors."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Model folder, archive or hub id, bert:NAME, gpt:NAME, or static vectors; default bundled.",
+        ),
     ] = None,
     layers: Annotated[
-        str, typer.Option(help="all, top, 0, average, average:1,2, concat:1,2, weights:.2,.3,.5")
+        str, typer.Option(help="all, top, 0, average, average:1,2, concat:1,2, weights:.2,.3,.5, second-to-last ...")
     ] = "average",
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
@@ -36,6 +41,10 @@ def embed(
     allow_other_tokenizer: Annotated[
         bool, typer.Option("--allow-other-tokenizer", help="Run a model with a tokenizer it was not trained with.")
     ] = False,
+    subwords: Annotated[
+        str | None, typer.Option(help="BERT, GPT: a word is its first, last, mean or first+last subword.")
+    ] = None,
+    unknown: Annotated[str | None, typer.Option(help="Static vectors: unknown words get zero, mean or error.")] = None,
     format: Annotated[str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.")] = "auto",
     field: Annotated[str, typer.Option(help="The JSON field or Parquet column that holds text or tokens.")] = "text",
     batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
@@ -64,11 +73,16 @@ def embed(
         zcat corpus.gz | elmokit embed - -o vectors.parquet --tokenized
         elmokit embed reviews.jsonl --field body -o vectors.npz
 
+    The model may also be one of transformers (a folder or a name on the hub) or a file of static vectors:
+
+        elmokit embed corpus.txt -o bert.h5 -m bert:google-bert/bert-base-cased
+        elmokit embed corpus.txt -o glove.h5 -m glove.6B.100d.txt --unknown mean
+
     HDF5 has the layout of AllenNLP's elmo command: a dataset per line, named by its number from 0. A run that was
     killed goes on where it was when the same command is given again; until it is complete, the file is not there.
     """
     from elmokit.cli.inputs import is_source, read_inputs
-    from elmokit.encoders import Elmo
+    from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
     from elmokit.layers import LayerChoice
     from elmokit.store import StoreOptions
@@ -80,16 +94,22 @@ def embed(
         is_source(argument)
     if output is not None:
         check_target(output)
-    elmo = Elmo.from_pretrained(
-        model, device=device, dtype=dtype, tokenizer=tokenizer, allow_other_tokenizer=allow_other_tokenizer
+    encoder = load_encoder(
+        model,
+        device=device,
+        dtype=dtype,
+        tokenizer=tokenizer,
+        allow_other_tokenizer=allow_other_tokenizer,
+        subwords=subwords,  # type: ignore[arg-type]
+        unknown=unknown,  # type: ignore[arg-type]
     )
     read = ReadReport()
-    cut = load_tokenizer("whitespace") if tokenized else elmo.tokenizer
+    cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     sentences = read_inputs(inputs, tokenizer=cut, format=format, field=field, report=read)
     if output is None:
         from elmokit.cli.show import show_vectors
 
-        show_vectors(elmo, sentences, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
+        show_vectors(encoder, sentences, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
         return
     options = StoreOptions(
         layers=layers,
@@ -98,12 +118,12 @@ def embed(
         use_sentence_keys=use_sentence_keys,
         forget_sentences=forget_sentences,
     )
-    done = _write(elmo, sentences, output, options, restart=restart)
-    _tell(done, read, output, options, longest_word=elmo.pretrained.config.tokens.max_characters - 2)
+    done = _write(encoder, sentences, output, options, restart=restart)
+    _tell(done, read, output, options, longest_word=encoder.longest_word)
 
 
 def _write(
-    elmo: "Elmo", sentences: "Iterator[Sentence]", output: Path, options: "StoreOptions", *, restart: bool
+    encoder: "Encoder", sentences: "Iterator[Sentence]", output: Path, options: "StoreOptions", *, restart: bool
 ) -> "StoreReport":
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -116,11 +136,13 @@ def _write(
     with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("embedding", total=None)
         return write_vectors(
-            elmo, sentences, output, options=options, restart=restart, seen=lambda n: progress.advance(task, n)
+            encoder, sentences, output, options=options, restart=restart, seen=lambda n: progress.advance(task, n)
         )
 
 
-def _tell(done: "StoreReport", read: "ReadReport", output: Path, options: "StoreOptions", *, longest_word: int) -> None:
+def _tell(
+    done: "StoreReport", read: "ReadReport", output: Path, options: "StoreOptions", *, longest_word: int | None
+) -> None:
     """What was written, and what was met on the way: nothing is dropped or changed in silence."""
     keyed = options.use_sentence_keys and output.suffix.lower() in (".h5", ".hdf5")
     typer.echo(f"{output}: {done.sentences:,} sentences, {done.tokens:,} tokens", err=True)
@@ -129,6 +151,7 @@ def _tell(done: "StoreReport", read: "ReadReport", output: Path, options: "Store
         ("empty sentences, blank lines among them", done.empty, "left out" if keyed else "kept without vectors"),
         ("repeated sentences", done.duplicates, "written once" if keyed else "written each time"),
         (f"words over {longest_word} characters or bytes", done.overlong_words, "cut there, as in training"),
+        ("words that the model does not know", done.unknown_words, "kept in their place"),
         ("bytes that are not UTF-8", read.bad_bytes, "read as U+FFFD"),
     ]
     for what, count, how in notes:

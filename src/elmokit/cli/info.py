@@ -30,9 +30,15 @@ def info(
     """
     import json
 
+    from elmokit.encoders.load import load_encoder, source_kind
     from elmokit.weights import load_pretrained
     from elmokit.weights.description import describe
 
+    if source_kind(model, revision=revision)[0] != "elmo":
+        encoder = load_encoder(model, revision=revision, device="cpu")
+        shape = {"source": encoder.source, "layers": list(encoder.layer_names), "width": encoder.width}
+        typer.echo(json.dumps({**shape, "context": encoder.context}, indent=2) if as_json else encoder.info)
+        return
     pretrained = load_pretrained(model, revision=revision)
     facts = describe(pretrained) | {"bytes_on_disk": _size(pretrained.source)}
     if as_json:

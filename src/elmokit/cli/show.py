@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from elmokit.encoders import Elmo, Embedding
+    from elmokit.encoders import Embedding, Encoder
     from elmokit.text import Sentence
 
 SENTENCES, TOKENS, NUMBERS = 8, 40, 4  # shown at most: sentences, tokens of each, numbers of each vector
 
 
 def show_vectors(
-    elmo: "Elmo", sentences: "Iterator[Sentence]", *, layers: str, batch_tokens: int | None, normalise: bool
+    encoder: "Encoder", sentences: "Iterator[Sentence]", *, layers: str, batch_tokens: int | None, normalise: bool
 ) -> None:
     from rich.console import Console
 
@@ -23,7 +23,7 @@ def show_vectors(
         typer.echo("the input held no sentences", err=True)
         return
     more = next(sentences, None) is not None
-    embedded = list(elmo.stream(given, layers=layers, batch_tokens=batch_tokens, normalise=normalise))
+    embedded = list(encoder.stream(given, layers=layers, batch_tokens=batch_tokens, normalise=normalise))
     console = Console(highlight=False)
     everything = [(s, t, v) for s, e in enumerate(embedded) for t, v in enumerate(_flat(e)[:TOKENS])]
     for number, one in enumerate(embedded):

@@ -3,7 +3,29 @@
 from elmokit.encoders.carry import CarriedElmo
 from elmokit.encoders.elmo import Elmo
 from elmokit.encoders.encoder import Encoder
+from elmokit.encoders.load import load_encoder
 from elmokit.encoders.module import ElmoEmbedding, MixedLayers
 from elmokit.encoders.ordered import Embedding
+from elmokit.encoders.static import Static
+from elmokit.encoders.static_distil import distil_corpus, distil_words
+from elmokit.encoders.static_export import export_word2vec
+from elmokit.encoders.static_load import load_table
+from elmokit.encoders.static_table import WordTable
+from elmokit.encoders.transformer import Transformer
 
-__all__ = ["CarriedElmo", "Elmo", "ElmoEmbedding", "Embedding", "Encoder", "MixedLayers"]
+__all__ = [
+    "CarriedElmo",
+    "Elmo",
+    "ElmoEmbedding",
+    "Embedding",
+    "Encoder",
+    "MixedLayers",
+    "Static",
+    "Transformer",
+    "WordTable",
+    "distil_corpus",
+    "distil_words",
+    "export_word2vec",
+    "load_encoder",
+    "load_table",
+]

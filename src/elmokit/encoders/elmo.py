@@ -119,7 +119,7 @@ class Elmo(Encoder):
         return digest_of((self.pretrained.config, self.pretrained.codec), self.pretrained.tensors)
 
     @property
-    def longest_word(self) -> int:  # type: ignore[override]
+    def longest_word(self) -> int:
         return self.pretrained.config.tokens.max_characters - 2
 
     def overlong(self, word: str) -> bool:

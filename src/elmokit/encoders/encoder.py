@@ -63,8 +63,6 @@ class Encoder(ABC):
     `fingerprint` is equal for models that give equal vectors, wherever they were read from.
     """
 
-    longest_word: int | None = None  # characters or bytes of a word that the model reads; None: all of them
-
     def __init__(self, tokenizer: Tokenizer, *, device: str | torch.device, dtype: str | torch.dtype) -> None:
         """For subclasses, called last: the model is built here."""
         self.tokenizer = tokenizer
@@ -118,6 +116,11 @@ class Encoder(ABC):
     @property
     def dtype(self) -> torch.dtype:
         return self._home[1]
+
+    @property
+    def longest_word(self) -> int | None:
+        """Characters or bytes of a word that the model reads; None: all of them."""
+        return None
 
     def overlong(self, word: str) -> bool:
         """Whether the model reads only the beginning of this word."""

@@ -8,7 +8,7 @@ generators, dataset columns   any iterable of strings, or of token lists, read o
 Path("file.txt.gz")           a file: a line is a sentence; .jsonl, .conllu and .parquet by their names
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,16 @@ def sentences_of(items: Iterable[Any], *, tokenizer: Tokenizer) -> Iterator[Sent
             )
         first = kind
         yield sentence
+
+
+def read_tokens(given: Sequence[Sequence[str] | Sentence]) -> list[Sentence]:
+    """A batch for a network, whose words must be settled: token lists or Sentences, no text."""
+    sentences = []
+    for k, item in enumerate(given):
+        if isinstance(item, str):
+            raise InputError(f"sentence {k} is a string; a network takes token lists: [['one', 'sentence'], ['two']]")
+        sentences.append(item if isinstance(item, Sentence) else Sentence.of(item))
+    return sentences
 
 
 def _tokens(item: list[Any] | tuple[Any, ...], k: int) -> Sentence:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from elmokit.batch import TokenBatch, build_batch
 from elmokit.encoders.carry import RowStates
+from elmokit.encoders.given import read_tokens
 from elmokit.errors import InputError
 from elmokit.layers import LayerStack
 from elmokit.nn.mix import MixConfig, ScalarMix
@@ -114,7 +115,7 @@ class ElmoEmbedding(nn.Module):
 
     def layers(self, sentences: Sequence[Sequence[str] | Sentence] | TokenBatch) -> LayerStack:
         """The run before the mixes, boundaries still in it: keep it to mix it more than once."""
-        batch = sentences if isinstance(sentences, TokenBatch) else build_batch(_sentences(sentences), self.codec)
+        batch = sentences if isinstance(sentences, TokenBatch) else build_batch(read_tokens(sentences), self.codec)
         device = next(self.bilm.parameters()).device
         types, index = torch.from_numpy(batch.types).to(device), torch.from_numpy(batch.index).to(device)
         with torch.set_grad_enabled(self.fine_tune and torch.is_grad_enabled()):
@@ -127,12 +128,3 @@ class ElmoEmbedding(nn.Module):
 
     def _mixes(self) -> list[ScalarMix]:
         return [mix for mix in self.mixes if isinstance(mix, ScalarMix)]
-
-
-def _sentences(given: Sequence[Sequence[str] | Sentence]) -> list[Sentence]:
-    sentences = []
-    for k, item in enumerate(given):
-        if isinstance(item, str):
-            raise InputError(f"sentence {k} is a string; a network takes token lists: [['one', 'sentence'], ['two']]")
-        sentences.append(item if isinstance(item, Sentence) else Sentence.of(item))
-    return sentences
