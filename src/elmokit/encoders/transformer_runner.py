@@ -11,6 +11,7 @@ from elmokit.encoders.batches import BatchRunner
 from elmokit.encoders.places import batch_budget
 from elmokit.encoders.transformer_pieces import PieceCutter
 from elmokit.encoders.transformer_windows import WindowPlan, cut_windows
+from elmokit.errors import WeightsError
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
@@ -118,6 +119,8 @@ def hidden_layers(network: nn.Module, rows: list[list[int]], *, filler: int) -> 
     ids = torch.tensor([row + [filler] * (longest - len(row)) for row in rows], device=device)  # (b, s)
     real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)  # (b, s)
     made: Any = network(input_ids=ids, attention_mask=real, output_hidden_states=True, return_dict=True)
+    if made.hidden_states is None:
+        raise WeightsError(f"{type(network).__name__} does not hand out its layers, so it cannot be used here")
     return tuple(made.hidden_states)
 
 
