@@ -1,9 +1,14 @@
 """What all tests share: where the evaluation data lies, and quiet, repeatable torch."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# The models of the tests are so small that handing work to a second thread takes longer than doing it; started
+# processes inherit it, and sums keep their order. Set before torch is first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
