@@ -21,9 +21,13 @@ ROWS = 65_536  # features turned into float32 at once; all of them need not fit 
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfig:
-    """`l2` is on the squared weights (not the biases), beside the mean loss of an example."""
+    """`l2` is on the squared weights (not the biases), beside the mean loss of an example.
 
-    l2: float = 1e-5
+    The default was chosen for UPOS on a tenth of EWT's training text; with hardly any penalty a third of that text is
+    learnt by heart, to the cost of 1% of the development text.
+    """
+
+    l2: float = 1e-3
     iterations: int = 100
     tolerance: float = 1e-5  # stop when no part of the gradient is larger
     device: str = "auto"
