@@ -33,7 +33,7 @@ from elmokit.analysis.probe import ProbeConfig, fit_probe
 from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
 from elmokit.formats import read_columns, read_conllu, read_lines
 from elmokit.formats.senses import SenseSentence, read_all_words, read_semcor, read_sense_index
-from elmokit.lm import LanguageModel
+from elmokit.lm import LanguageModel, PerplexityReport, SentenceScore
 from elmokit.tasks.labels import convert_tags, list_labels, read_spans
 from elmokit.tasks.table import LayerTable, embed_layers
 from elmokit.tasks.tagger import TaggerConfig
@@ -101,11 +101,24 @@ def measure_perplexity(settings: Settings) -> Iterator[Row]:
         sentences = [s for line in read_lines(path) for s in lm.tokenizer.split(line) if len(s)]
         sentences = sentences[: settings.heldout_sentences or None]
         say(f"perplexity: {source}, {len(sentences):,} sentences, {sum(map(len, sentences)):,} words")
-        alone = lm.perplexity(sentences, batch_tokens=settings.batch_tokens)
+        tokens = settings.batch_tokens
+        alone = _report(lm.scores(sentences, batch_tokens=tokens), len(sentences), source)
         unknown = f"{alone.unknown_share:.2%} of targets <UNK>, {alone.words:,} words"
         yield Row("perplexity", f"{source}, each sentence from zero state", alone.mean, unknown)
-        carried = lm.perplexity(sentences, carried=True, streams=settings.streams)
-        yield Row("perplexity", f"{source}, state carried", carried.mean, f"{settings.streams} streams")
+        streams = min(settings.streams, len(sentences))
+        carried = _report(lm.scores(sentences, carried=True, streams=streams), len(sentences), f"{source}, carried")
+        yield Row("perplexity", f"{source}, state carried", carried.mean, f"{streams} streams")
+
+
+def _report(scores: Iterator[tuple[int, SentenceScore]], total: int, what: str) -> PerplexityReport:
+    progress = Progress(f"perplexity, {what}")
+
+    def watched() -> Iterator[SentenceScore]:
+        for done, (_, score) in enumerate(scores, 1):
+            progress(done, total)
+            yield score
+
+    return PerplexityReport.of(watched())
 
 
 # ---------------------------------------------------------------- layers

@@ -23,8 +23,8 @@ ROWS = 65_536  # features turned into float32 at once; all of them need not fit 
 class ProbeConfig:
     """`l2` is on the squared weights (not the biases), beside the mean loss of an example.
 
-    The default was chosen for UPOS on a tenth of EWT's training text; with hardly any penalty a third of that text is
-    learnt by heart, to the cost of 1% of the development text.
+    On a held-out tenth of EWT's training text 1e-4 and 1e-3 do alike for UPOS, and more does worse; with 1e-5 a probe
+    begins to learn its text by heart.
     """
 
     l2: float = 1e-3
