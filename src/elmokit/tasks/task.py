@@ -1,0 +1,150 @@
+"""What a task is: how its data is read, which network learns it, how predictions are scored and shown.
+
+    file -> examples -> batches of words -> Network -> predictions -> Scores
+
+A task is one small object without state; the trainer, the cache of layers, saved models and the commands know nothing
+of any task but this.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+from elmokit.errors import InputError
+from elmokit.formats import read_lines
+from elmokit.tasks.settings import plain, revive
+from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
+from elmokit.text import Sentence, Tokenizer
+
+Scores = dict[str, float]  # name to value, from 0 to 1; the first is the one that counts, and higher is better
+
+
+class Example(Protocol):
+    """A frozen dataclass: what is read (its sentences) and what is to be learnt, None where it is not known."""
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """What must be embedded; as many for every example of a task, unless its examples are documents."""
+        ...
+
+
+E = TypeVar("E", bound=Example)
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[E]):
+    """Some examples and their words.
+
+    `words[k]` holds the k-th sentence of every example: one for tagging and classification, premise and hypothesis,
+    passage and question. Where examples are documents, a batch is one example, and the rows of `words[0]` are its
+    sentences.
+    """
+
+    examples: Sequence[E]
+    words: tuple[WordBatch, ...]
+
+
+class Network(nn.Module, ABC, Generic[E, P]):
+    """Words to loss and predictions. Padding and neighbours in the batch must change nothing.
+
+    `Config` is the dataclass that `__init__` takes: plain values (labels too) and `features`, a `WordFeaturesConfig`.
+    """
+
+    Config: ClassVar[type]
+    config: Any
+    features: WordFeatures
+
+    @abstractmethod
+    def loss(self, batch: Batch[E]) -> Tensor:
+        """The mean over the examples, `features.penalty()` included; a scalar."""
+
+    @abstractmethod
+    def predict(self, batch: Batch[E]) -> list[P]:
+        """One prediction per example, without gradients; the caller has set the network to evaluation."""
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> "Network[E, P]":
+        """The network whose `plain(network.config)` this was."""
+        return cls(revive(cls.Config, values, source="the network's configuration"))
+
+
+class Task(ABC, Generic[E, P]):
+    """One task. `settings` are its defaults, a frozen dataclass of `setting` fields: of the data and of the network.
+
+    `quick` are changes to any settings (of the task, its features, its training) with which one training takes at most
+    15 minutes on two cores once layers are cached. `features` and `training` are changes to the general defaults.
+    """
+
+    name: str
+    help: str  # one line
+    network: type[Network[E, P]]
+    settings: Any
+    features: Mapping[str, Any] = {}
+    training: Mapping[str, Any] = {}
+    quick: Mapping[str, Any] = {}
+    documents: bool = False  # an example is a document, its sentences the rows of a batch of its own
+
+    @abstractmethod
+    def read(self, path: str | Path, settings: Any) -> list[E]:
+        """The examples of a labelled file; what is wrong in it is an `InputError` with file and line."""
+
+    @abstractmethod
+    def new_network(self, train: Sequence[E], features: WordFeaturesConfig, settings: Any) -> Network[E, P]:
+        """An untrained network for what the training examples hold; its random numbers are torch's."""
+
+    @abstractmethod
+    def score(self, examples: Sequence[E], predictions: Sequence[P]) -> Scores:
+        """How good the predictions are."""
+
+    @abstractmethod
+    def from_text(self, text: str, tokenizer: Tokenizer) -> list[E]:
+        """The examples in running text, without labels; offsets of their sentences lead back into `text`."""
+
+    @abstractmethod
+    def show(self, example: E, prediction: P) -> str:
+        """For a terminal, in rich's markup; text of the example is escaped."""
+
+    @abstractmethod
+    def record(self, example: E, prediction: P) -> dict[str, Any]:
+        """For JSON lines; places are character offsets into the text."""
+
+    def size(self, example: E) -> int:
+        """What examples are sorted by, so that those of a batch have like lengths."""
+        return sum(map(len, example.sentences))
+
+    def read_text(self, path: str | Path, settings: Any, tokenizer: Tokenizer) -> list[E]:
+        """The examples of a file without labels: here, of each of its lines."""
+        return [example for line in read_lines(path) for example in self.from_text(line, tokenizer)]
+
+    def conll(self, example: E, prediction: P) -> str:
+        """The lines of one example in a CoNLL file, for tasks that have such."""
+        raise InputError(f"task {self.name!r} writes no CoNLL files; choose a name that ends in .jsonl")
+
+    def training_examples(self, path: str | Path, settings: Any) -> list[E]:
+        """What is trained on, where that is more than what is scored (every phrase of a tree)."""
+        return self.read(path, settings)
+
+    def describe(self, network: Network[E, P]) -> dict[str, Any]:
+        """What a saved model says of its network."""
+        return plain(network.config)
+
+
+def text_of(sentence: Sentence) -> str:
+    """The text of a sentence; of one that came as tokens, these with spaces between."""
+    return " ".join(sentence.tokens) if sentence.text is None or sentence.offsets is None else sentence.text
+
+
+def word_places(sentence: Sentence) -> list[tuple[int, int]]:
+    """Where each word stands: in the document that the sentence was cut from, or in `text_of` it."""
+    if sentence.text is not None and sentence.offsets is not None:
+        return [(sentence.start + a, sentence.start + b) for a, b in sentence.offsets]
+    places, at = [], 0
+    for token in sentence.tokens:
+        places.append((at, at + len(token)))
+        at += len(token) + 1
+    return places
