@@ -1,5 +1,6 @@
 """The one grammar for choosing layers, and the stack it chooses from."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,3 +70,10 @@ def test_inner_drops_boundaries_and_keeps_padding_zero() -> None:
     assert inner.values[0, :, :, 0].tolist() == [[2, 3, 4], [7, 0, 0]]
     assert inner.mask.tolist() == [[True] * 3, [True, False, False]]
     assert inner.inner() is inner
+
+
+@pytest.mark.parametrize("spec", ["all", "top", "average", "average:1..-2", "concat:1,3", "weights:1,0,-2,.5*2"])
+def test_arrays_as_tensors(spec: str) -> None:
+    got = LayerChoice.parse(spec).apply(VALUES.numpy())
+    assert isinstance(got, np.ndarray)
+    np.testing.assert_allclose(got, LayerChoice.parse(spec).apply(VALUES).numpy(), rtol=1e-6)

@@ -6,10 +6,13 @@ encoder: character ids for `ByteCodec`, `[word id, character ids...]` for `Dicti
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from elmokit.errors import WeightsError
 
 Rows = NDArray[np.int32]
 
@@ -129,3 +132,26 @@ class DictionaryCodec:
 
     def overlong(self, word: str) -> bool:
         return self.characters is not None and len(word) > self.max_characters - 2
+
+
+@dataclass(frozen=True, slots=True)
+class CodecSpec:
+    """How words become rows: UTF-8 bytes (official), ids of a vocabulary, or ELMoForManyLangs' dictionaries."""
+
+    kind: Literal["bytes", "words", "dictionary"] = "bytes"
+    boundary_tokens: bool = True  # bytes: a literal <S> or </S> means the sentence boundary
+    words: tuple[str, ...] | None = None  # words, dictionary: in id order
+    characters: tuple[str, ...] | None = None  # dictionary: in id order
+
+    def build(self, max_characters: int) -> Codec:
+        if self.kind == "bytes":
+            return ByteCodec(max_characters, boundary_tokens=self.boundary_tokens)
+        if self.kind == "words":
+            if self.words is None:
+                raise WeightsError("a word-level model needs its vocabulary; none came with it")
+            return WordCodec(self.words)
+        return DictionaryCodec(words=_ids(self.words), characters=_ids(self.characters), max_characters=max_characters)
+
+
+def _ids(symbols: Sequence[str] | None) -> dict[str, int] | None:
+    return None if symbols is None else {symbol: k for k, symbol in enumerate(symbols)}

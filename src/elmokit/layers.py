@@ -9,16 +9,24 @@ mix, mix:-4..-1   a mix to be trained: softmax weights from 0, gamma from 1 (unt
 
 The rows of the BERT paper's table of features (Devlin et al. 2019, section 5.3) have names: embeddings, second-to-last,
 last, weighted-last-four, concat-last-four, weighted-all (without the embeddings, as there).
+
+The grammar is for NumPy arrays as for tensors, and torch is loaded only where tensors are at work: an exported model
+runs without it.
 """
 
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Values = TypeVar("Values", "Tensor", NDArray[np.float32])
 
 Kind = Literal["all", "average", "concat", "weights", "mix"]
 WHOLE: dict[str, Kind] = {"all": "all", "average": "average", "mix": "mix"}  # may stand alone
@@ -42,8 +50,8 @@ Span = tuple[int, int]  # layers from the first to the second, both included; ne
 class LayerStack:
     """All layers of a batch. While `bounded`, the first and last real position of each row are sentence boundaries."""
 
-    values: Tensor  # (L, B, T, D), zero where masked
-    mask: Tensor  # (B, T) bool, True at real positions
+    values: "Tensor"  # (L, B, T, D), zero where masked
+    mask: "Tensor"  # (B, T) bool, True at real positions
     names: tuple[str, ...]  # one per layer
     bounded: bool = False
 
@@ -107,20 +115,31 @@ class LayerChoice:
             chosen += range(first, last + 1)
         return chosen
 
-    def apply(self, values: Tensor) -> Tensor:
+    def apply(self, values: Values) -> Values:
         """(L, ..., D) to (..., D), (..., n * D) for concat, (n, ..., D) for all."""
         picked = self.indices(len(values))
         if self.kind == "all":
             return values[picked]
         if self.kind == "concat":
-            return torch.cat([values[k] for k in picked], dim=-1)
+            return _side_by_side([values[k] for k in picked])
         if self.kind == "weights":
             if len(self.weights) != len(values):
                 raise InputError(f"{len(self.weights)} layer weights given, but the model has {len(values)} layers")
-            scale = torch.tensor(self.weights, dtype=values.dtype, device=values.device) * self.gamma  # (L,)
-            return torch.einsum("l,l...->...", scale, values)
-        return values[picked[0]] if len(picked) == 1 else values[picked].mean(dim=0)
+            mixed: Values = values[0] * (self.weights[0] * self.gamma)
+            for k, weight in enumerate(self.weights[1:], start=1):
+                mixed = mixed + values[k] * (weight * self.gamma)
+            return mixed
+        mean: Values = values[picked[0]] if len(picked) == 1 else values[picked].mean(0)
+        return mean
 
     def width(self, depth: int, width: int) -> int:
         """The size of the last axis that `apply` gives."""
         return width * len(self.indices(depth)) if self.kind == "concat" else width
+
+
+def _side_by_side(parts: list[Values]) -> Values:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts, axis=-1)
+    import torch
+
+    return torch.cat(parts, dim=-1)

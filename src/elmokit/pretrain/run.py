@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from elmokit.chars import CodecSpec
 from elmokit.errors import ConfigError
 from elmokit.formats import write_text
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
@@ -34,7 +35,7 @@ from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.vocabulary import Vocabulary
 from elmokit.weights import save_pretrained
-from elmokit.weights.pretrained import AdaptiveTensors, CodecSpec, Pretrained, SoftmaxTensors, TokenizerSpec
+from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec
 
 
 def pretrain(

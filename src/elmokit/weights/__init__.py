@@ -1,7 +1,8 @@
 """Files to networks and back; never runs a model."""
 
+from elmokit.chars import CodecSpec
 from elmokit.weights.load import bundled_models, load_pretrained, save_pretrained
-from elmokit.weights.pretrained import AdaptiveTensors, CodecSpec, Pretrained, SoftmaxTensors, TokenizerSpec
+from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec
 from elmokit.weights.storage import Dtype
 
 __all__ = [

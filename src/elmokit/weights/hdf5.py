@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.chars import N_BYTE_IDS
+from elmokit.chars import N_BYTE_IDS, CodecSpec
 from elmokit.errors import WeightsError
 from elmokit.formats.atomic import atomic_path, write_text
 from elmokit.nn.bilm import BiLMConfig, Direction
@@ -25,7 +25,6 @@ from elmokit.weights.names import Place, Row, lay_out
 from elmokit.weights.options import Contents, find_options, read_config, write_options
 from elmokit.weights.pretrained import (
     AdaptiveTensors,
-    CodecSpec,
     Pretrained,
     SoftmaxTensors,
     check_codec,

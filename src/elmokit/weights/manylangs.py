@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmokit.chars import CodecSpec
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.nn.bilm import BiLMConfig
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
 from elmokit.weights.fields import MANY, Section
 from elmokit.weights.names import Place, Row, View, lay_out
-from elmokit.weights.pretrained import CodecSpec, Pretrained, check_codec, check_finite, parameter_shapes
+from elmokit.weights.pretrained import Pretrained, check_codec, check_finite, parameter_shapes
 from elmokit.weights.symbols import read_words
 
 EMBEDDER, ENCODER = "token_embedder.pkl", "encoder.pkl"

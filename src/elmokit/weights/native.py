@@ -18,6 +18,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from elmokit.chars import CodecSpec
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.formats.atomic import atomic_path, write_text
 from elmokit.nn.bilm import BiLMConfig, Direction
@@ -28,7 +29,6 @@ from elmokit.weights.description import type_names
 from elmokit.weights.fields import MANY, Section
 from elmokit.weights.pretrained import (
     AdaptiveTensors,
-    CodecSpec,
     Pretrained,
     SoftmaxTensors,
     TokenizerSpec,

@@ -1,7 +1,6 @@
 """`Pretrained`: a model as it comes off the disk, whichever tool wrote it. Readers make one, writers take one."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, ByteCodec, Codec, DictionaryCodec, WordCodec
+from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, CodecSpec
 from elmokit.errors import WeightsError
 from elmokit.nn.bilm import BiLM, BiLMConfig
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
@@ -72,29 +71,6 @@ class AdaptiveTensors:
         placed = {name: values.to(device=device, dtype=torch.float32) for name, values in self.named.items()}
         layer.load_state_dict(placed, assign=True)
         return layer.requires_grad_(False)
-
-
-@dataclass(frozen=True, slots=True)
-class CodecSpec:
-    """How words become rows: UTF-8 bytes (official), ids of a vocabulary, or ELMoForManyLangs' dictionaries."""
-
-    kind: Literal["bytes", "words", "dictionary"] = "bytes"
-    boundary_tokens: bool = True  # bytes: a literal <S> or </S> means the sentence boundary
-    words: tuple[str, ...] | None = None  # words, dictionary: in id order
-    characters: tuple[str, ...] | None = None  # dictionary: in id order
-
-    def build(self, max_characters: int) -> Codec:
-        if self.kind == "bytes":
-            return ByteCodec(max_characters, boundary_tokens=self.boundary_tokens)
-        if self.kind == "words":
-            if self.words is None:
-                raise WeightsError("a word-level model needs its vocabulary; none came with it")
-            return WordCodec(self.words)
-        return DictionaryCodec(words=_ids(self.words), characters=_ids(self.characters), max_characters=max_characters)
-
-
-def _ids(symbols: Sequence[str] | None) -> dict[str, int] | None:
-    return None if symbols is None else {symbol: k for k, symbol in enumerate(symbols)}
 
 
 @dataclass(frozen=True, slots=True)
