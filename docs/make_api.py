@@ -29,6 +29,7 @@ MODULES = {
     "elmokit.formats": "Files of text",
     "elmokit.weights": "Models on disk",
     "elmokit.lm": "The language model",
+    "elmokit.plots": "Charts",
     "elmokit.pretrain.config": "Pre-training: the configuration",
     "elmokit.pretrain.corpus": "Pre-training: the corpus",
     "elmokit.pretrain.prepare": "Pre-training: preparing text",

@@ -1,0 +1,86 @@
+"""Charts: what stands in them, in every format, and told apart without colour."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmokit.errors import InputError
+from elmokit.plots import (
+    CurvePoint,
+    Dot,
+    MixWeights,
+    Value,
+    draw_bars,
+    draw_lines,
+    draw_mixes,
+    draw_scatter,
+    draw_table,
+    save_chart,
+)
+
+pytest.importorskip("altair", reason="charts need altair: pip install 'elmokit[plots]'")
+pytest.importorskip("vl_convert", reason="charts need vl-convert: pip install 'elmokit[plots]'")
+
+VALUES = [Value(f"layer {k}", 80 + k, model, baseline=20 + k) for model in ("elmo", "bert") for k in range(3)]
+CURVE = [CurvePoint(x, x / 7, series) for series in ("one", "two") for x in (10, 100)]
+MIX = MixWeights("ner", ("token", "lstm 1", "lstm 2"), (0.2, 0.5, 0.3), 1.25)
+DOTS = [Dot(k, k * k, f"sense {k % 2}", "the play was long", "play" * (k == 0)) for k in range(6)]
+CHARTS = {
+    "bars": lambda: draw_bars(VALUES, title="Tagging", axis="accuracy", baseline="control"),
+    "table": lambda: draw_table(VALUES, title="Tagging"),
+    "lines": lambda: draw_lines(CURVE, title="Learning", x="sentences", y="accuracy", log=True),
+    "mixes": lambda: draw_mixes([MIX]),
+    "scatter": lambda: draw_scatter(DOTS, title="play"),
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_is_written_in_every_format(name: str, tmp_path: Path) -> None:
+    chart = CHARTS[name]()
+    for suffix, beginning in ((".html", b"<!DOCTYPE html>"), (".svg", b"<svg"), (".png", b"\x89PNG"), (".json", b"{")):
+        path = save_chart(chart, tmp_path / f"{name}{suffix}")
+        assert path.read_bytes().lstrip()[: len(beginning)].lower() == beginning.lower(), suffix
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".html", ".json", ".png", ".svg"]
+    page = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+    assert '<script src="http' not in page  # the page is whole: it shows without a network
+
+
+def test_numbers_stand_in_the_picture(tmp_path: Path) -> None:
+    svg = save_chart(CHARTS["bars"](), tmp_path / "bars.svg").read_text(encoding="utf-8")
+    for shown in ("81.0", "82.0", "elmo", "bert", "layer 2", "thick tick: control"):
+        assert f">{shown}<" in svg
+    svg = save_chart(CHARTS["mixes"](), tmp_path / "mixes.svg").read_text(encoding="utf-8")
+    for shown in ("lstm 1 0.50", "gamma 1.25"):
+        assert f">{shown}<" in svg
+    svg = save_chart(CHARTS["table"](), tmp_path / "table.svg").read_text(encoding="utf-8")
+    assert 'font-weight="bold"' in svg
+    assert ">80.0<" in svg
+
+
+def scales_of(spec: dict[str, Any]) -> dict[str, Any]:
+    fields = [item for layer in spec["layer"] for item in layer["encoding"].items()]
+    return {name: field["scale"] for name, field in fields if isinstance(field, dict) and "scale" in field}
+
+
+def test_series_differ_in_shape_and_dash_beside_colour(tmp_path: Path) -> None:
+    spec = json.loads(save_chart(CHARTS["lines"](), tmp_path / "lines.json").read_text(encoding="utf-8"))
+    scales = scales_of(spec)
+    for channel in ("color", "shape", "strokeDash"):
+        first, second = scales[channel]["range"]
+        assert first != second, channel
+    many = [CurvePoint(x, x, f"series {k}") for k in range(30) for x in (1, 2)]
+    scales = scales_of(draw_lines(many).to_dict())
+    both = zip(scales["shape"]["range"], scales["strokeDash"]["range"], strict=True)
+    looks = {(shape, tuple(dash)) for shape, dash in both}
+    assert len(looks) == 30
+
+
+def test_what_cannot_be_drawn_or_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"ends in .html, .svg, .png or .json"):
+        save_chart(CHARTS["mixes"](), tmp_path / "chart.pdf")
+    with pytest.raises(InputError, match="nothing to draw"):
+        draw_bars([])
+    with pytest.raises(InputError, match="2 shares for 3 layers"):
+        draw_mixes([MixWeights("ner", ("a", "b", "c"), (0.5, 0.5), 1.0)])
