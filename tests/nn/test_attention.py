@@ -1,0 +1,59 @@
+"""Attention and pooling equal plain loops over each sentence, whatever stands behind its end."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmokit.nn.attention import align, masked_softmax, pool_max, pool_mean, pool_min
+
+LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=5)
+
+
+def padded(lengths: list[int], width: int, *, seed: int, more: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random numbers everywhere, padding included, and the mask."""
+    torch.manual_seed(seed)
+    T = max(lengths) + more
+    return 3 * torch.randn(len(lengths), T, width), torch.arange(T) < torch.tensor(lengths)[:, None]
+
+
+@given(LENGTHS, st.integers(0, 3))
+def test_attention_is_a_weighed_mean_of_the_real_words(lengths: list[int], more: int) -> None:
+    values, mask = padded(lengths, 4, seed=1, more=more)
+    scores = 5 * torch.randn(len(lengths), 3, values.shape[1])
+    found = align(scores, values, mask)
+    for row, n in enumerate(lengths):
+        for query in range(3):
+            raised = [float(scores[row, query, t].double().exp()) for t in range(n)]
+            expected = torch.zeros(4, dtype=torch.double)
+            for t in range(n):
+                expected += raised[t] / sum(raised) * values[row, t].double()
+            torch.testing.assert_close(found[row, query].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@given(LENGTHS, st.integers(0, 3))
+def test_pooling_sees_the_real_words_alone(lengths: list[int], more: int) -> None:
+    values, mask = padded(lengths, 4, seed=2, more=more)
+    found = {"mean": pool_mean(values, mask), "max": pool_max(values, mask), "min": pool_min(values, mask)}
+    for row, n in enumerate(lengths):
+        for d in range(4):
+            column = values[row, :n, d].tolist()
+            assert abs(float(found["mean"][row, d]) - (sum(column) / n if n else 0)) < 1e-5
+            assert float(found["max"][row, d]) == max(column, default=0)
+            assert float(found["min"][row, d]) == min(column, default=0)
+
+
+def test_a_row_without_words_has_no_weights_and_clean_gradients() -> None:
+    scores = torch.randn(2, 3, requires_grad=True)
+    weights = masked_softmax(scores, torch.tensor([[True, True, False], [False, False, False]]))
+    assert weights[0].sum().item() == pytest.approx(1)
+    assert weights[0, 2] == 0
+    assert not weights[1].any()
+    weights.square().sum().backward()
+    assert scores.grad is not None
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_a_score_that_is_very_low_still_counts_where_it_is_the_only_one() -> None:
+    weights = masked_softmax(torch.tensor([[-1e30, 5.0]]), torch.tensor([[True, False]]))
+    assert weights.tolist() == [[1.0, 0.0]]
