@@ -1,5 +1,6 @@
 """`CorefDocument`: the words of a document, sentence by sentence, and the clusters of mentions that mean the same."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,8 +61,42 @@ class CorefDocument:
         return self.offsets[mention.start][0], self.offsets[mention.end - 1][1]
 
     def text_of(self, mention: Mention) -> str:
-        """The words of a mention, between spaces."""
-        return " ".join(self.words[mention.start : mention.end])
+        """A mention as it stands in the text; the words with spaces between where it leaves its sentence."""
+        first, last = self.characters(mention)
+        sentence = self.sentences[bisect_right(self.starts, mention.start) - 1]
+        if sentence.text is None or last - sentence.start > len(sentence.text):
+            return " ".join(self.words[mention.start : mention.end])
+        return sentence.text[first - sentence.start : last - sentence.start]
+
+    def resolve(self, clusters: Iterable[Cluster]) -> "Resolved":
+        """Clusters with their places in the text."""
+        return Resolved(
+            tuple(
+                tuple(ResolvedMention(self.text_of(mention), *self.characters(mention), mention) for mention in cluster)
+                for cluster in clusters
+            )
+        )
+
+
+class ResolvedMention(NamedTuple):
+    """A mention in the text: characters `start` to `end` (not included)."""
+
+    text: str
+    start: int
+    end: int
+    words: Mention
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What was found in a document: clusters of mentions, in the order of the text."""
+
+    clusters: tuple[tuple[ResolvedMention, ...], ...]
+
+    @property
+    def words(self) -> tuple[Cluster, ...]:
+        """The clusters by their words."""
+        return tuple(tuple(mention.words for mention in cluster) for cluster in self.clusters)
 
 
 def order_clusters(clusters: Iterable[Iterable[Mention]]) -> tuple[Cluster, ...]:
