@@ -77,6 +77,26 @@ def test_smaller_numbers_without_softmax(model, tmp_path):
     assert (found.softmax, found.stored) == (None, "int8")
 
 
+def test_fewer_words(model, tmp_path):
+    before = load_pretrained(model)
+    run("convert", model, tmp_path / "all")
+    run("convert", model, tmp_path / "own", "--softmax-words", 3)
+    cut = load_pretrained(tmp_path / "own")
+    assert cut.vocabulary == before.vocabulary[:3]
+    assert np.array_equal(cut.softmax.weight, load_pretrained(tmp_path / "all").softmax.weight[:3])
+    assert cut.softmax.words == len(cut.softmax.bias) == 3
+    with pytest.raises(WeightsError, match="its first 2 words lack"):
+        run("convert", model, tmp_path / "less", "--softmax-words", 2)
+    run("convert", model, tmp_path / "none", "--no-softmax")
+    with pytest.raises(WeightsError, match="no plain softmax"):
+        run("convert", tmp_path / "none", tmp_path / "less", "--softmax-words", 3)
+
+
+def test_files_can_be_read_by_others(model, tmp_path):
+    run("convert", model, tmp_path / "own")
+    assert len({path.stat().st_mode for path in (tmp_path / "own").iterdir()}) == 1
+
+
 def test_a_model_is_not_overwritten_by_accident(model, tmp_path):
     run("convert", model, tmp_path / "own")
     with pytest.raises(WeightsError, match="a model is there already"):

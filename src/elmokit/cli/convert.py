@@ -32,6 +32,9 @@ def convert(
         Numbers | None, typer.Option(help="Type of the stored numbers; default as they are. int8 is for elmokit only.")
     ] = None,
     softmax: Annotated[bool, typer.Option(help="Keep the output layer, where the model has one.")] = True,
+    softmax_words: Annotated[
+        int | None, typer.Option(min=1, help="Keep this many words of the output layer, the most frequent ones.")
+    ] = None,
     options: Annotated[Path | None, typer.Option(help="options.json, where it does not lie with the weights.")] = None,
     vocabulary: Annotated[Path | None, typer.Option(help="vocab.txt, where it does not lie with the weights.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
@@ -45,7 +48,7 @@ def convert(
 
         elmokit convert elmo-original/ my-elmo/
         elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
-        elmokit convert my-elmo/ small/ --dtype int8
+        elmokit convert my-elmo/ small/ --dtype int8 --softmax-words 30000
         elmokit convert my-elmo/ for-allennlp/ --to official
 
     Official files come back bit for bit from elmokit's own, options.json included, unless --dtype changes the numbers.
@@ -65,6 +68,8 @@ def convert(
     pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary)
     notes = {name: value for name, value in (("licence", licence), ("language", language)) if value is not None}
     pretrained = replace(pretrained, extra=pretrained.extra | notes)
+    if softmax_words is not None:
+        pretrained = pretrained.with_words(softmax_words)
     save_pretrained(pretrained, output, format=to.value, dtype=None if dtype is None else dtype.value, softmax=softmax)
     size = decimal(sum(path.stat().st_size for path in output.iterdir() if path.is_file()))
     made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {size})"

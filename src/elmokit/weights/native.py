@@ -37,7 +37,7 @@ from elmokit.weights.pretrained import (
     check_shapes,
     outline_adaptive,
 )
-from elmokit.weights.storage import Dtype, pack, unpack
+from elmokit.weights.storage import Dtype, StoredTensors, pack
 from elmokit.weights.symbols import read_symbols, write_symbols
 
 FORMAT, VERSION = "elmokit", 1
@@ -83,8 +83,11 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
             f"{folder}: 'extra' holds what JSON cannot ({error}); keep to numbers, strings and lists"
         ) from None
     with atomic_path(folder / WEIGHTS) as part:
+        part.touch()
+        mode = part.stat().st_mode  # safetensors leaves a file that its owner alone can read
         try:
             safetensors.torch.save_file(packed, part, metadata={"digest": digest})
+            part.chmod(mode)
         except safetensors.SafetensorError as error:  # tells of a full disk in words only
             code = re.search(r"os error (\d+)", str(error))
             raise OSError(int(code[1]), os.strerror(int(code[1]))) if code else error from None
@@ -96,7 +99,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
 
 
 def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = False) -> Pretrained:
-    """Tensors are mapped from the file, not copied; they keep the type they are stored in, int8 ones become float32."""
+    """Tensors are mapped from the file, not copied; they keep the type they are stored in (see `StoredTensors`)."""
     stated = Section.read(folder / CONFIG)
     if stated.text("format", default="") != FORMAT:
         raise WeightsError(f"{stated.file}: not a model of elmokit ('format' is not '{FORMAT}')")
@@ -108,9 +111,10 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
     config = _read_config(stated.section("model"))
     tensors = _read_tensors(folder / WEIGHTS, stated.section("weights").text("digest"), softmax=softmax)
     if not allow_nonfinite:
-        for name, values in tensors.items():
-            check_finite(values, f"{folder / WEIGHTS}: '{name}'")
-    weights = {name: values for name, values in tensors.items() if not name.startswith(SOFTMAX)}
+        for name, values in tensors.held.items():  # of an int8 tensor, its scales
+            if values.is_floating_point():
+                check_finite(values, f"{folder / WEIGHTS}: '{name}'")
+    weights = tensors.part(SOFTMAX, inside=False)
     check_shapes(weights, config, str(folder / WEIGHTS))
     codec, tokenizer = stated.section("codec"), stated.optional_section("tokenizer")
     kind, origin = codec.text("kind"), stated.text("origin", default="elmokit")
@@ -132,7 +136,7 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
         codec=spec,
         tokenizer=None if tokenizer is None else TokenizerSpec(tokenizer.text("name"), tokenizer.integer("version")),
         vocabulary=_read_list(folder, stated, "vocabulary"),
-        softmax=None if output is None else _softmax(tensors, output, config, folder),
+        softmax=None if output is None else _softmax(tensors.part(SOFTMAX, inside=True), output, config, folder),
         origin=origin,  # type: ignore[arg-type]
         format="elmokit",
         stored=stated.section("weights").text("dtype"),
@@ -179,7 +183,7 @@ def _read_config(model: Section) -> BiLMConfig:
         raise WeightsError(f"{model.file}: {error}") from None
 
 
-def _read_tensors(path: Path, digest: str, *, softmax: bool) -> dict[str, Tensor]:
+def _read_tensors(path: Path, digest: str, *, softmax: bool) -> StoredTensors:
     if not path.is_file():
         raise WeightsError(f"{path}: no such file")
     try:
@@ -190,7 +194,7 @@ def _read_tensors(path: Path, digest: str, *, softmax: bool) -> dict[str, Tensor
             stored = {name: file.get_tensor(name) for name in names}
     except (safetensors.SafetensorError, OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: not a whole safetensors file ({error}); fetch or copy it again") from None
-    return unpack(stored, str(path))
+    return StoredTensors(stored, str(path))
 
 
 def _describe_softmax(output: SoftmaxTensors | AdaptiveTensors) -> dict[str, Any]:
@@ -201,7 +205,7 @@ def _describe_softmax(output: SoftmaxTensors | AdaptiveTensors) -> dict[str, Any
 def _softmax(
     tensors: Mapping[str, Tensor], stated: Section, config: BiLMConfig, folder: Path
 ) -> SoftmaxTensors | AdaptiveTensors:
-    named = {name.removeprefix(SOFTMAX): values for name, values in tensors.items() if name.startswith(SOFTMAX)}
+    named = {name.removeprefix(SOFTMAX): values for name, values in tensors.items()}
     words, width = stated.integer("words", low=1, high=MOST_WORDS), config.lstm.projection_dim
     cutoffs = stated.values.get("cutoffs")
     if cutoffs is None:

@@ -1,6 +1,7 @@
 """`Pretrained`: a model as it comes off the disk, whichever tool wrote it. Readers make one, writers take one."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, CodecSpec
 from elmokit.errors import WeightsError
 from elmokit.nn.bilm import BiLM, BiLMConfig
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.weights.storage import StoredTensors
 
 Format = Literal["elmokit", "official", "manylangs"]
 
@@ -78,7 +80,7 @@ class Pretrained:
     """Everything a model's files say. Tensors carry the names of `BiLM`'s state dict."""
 
     config: BiLMConfig
-    tensors: dict[str, Tensor]
+    tensors: Mapping[str, Tensor]
     codec: CodecSpec = field(default_factory=CodecSpec)
     tokenizer: TokenizerSpec | None = None  # None: the files do not say (older tools)
     vocabulary: tuple[str, ...] | None = (
@@ -100,6 +102,19 @@ class Pretrained:
             value = self.tensors[name].to(device=device, dtype=dtype)
             setattr(model.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
         return model.eval()
+
+    def with_words(self, most: int) -> "Pretrained":
+        """The same model predicting its first `most` words only: the most frequent, as vocabularies are made."""
+        source = self.source or "the model"
+        if not isinstance(self.softmax, SoftmaxTensors) or self.vocabulary is None:
+            raise WeightsError(f"{source}: has no plain softmax with its words, so there is nothing to cut")
+        if self.codec.kind == "words":
+            raise WeightsError(f"{source}: reads the words that it predicts, so none can be left out")
+        kept = self.vocabulary[:most]
+        if absent := [mark for mark in (BOS, EOS, UNK) if mark not in kept]:
+            raise WeightsError(f"{source}: its first {most} words lack {' '.join(absent)}; keep more of them")
+        cut = SoftmaxTensors(self.softmax.weight[:most].clone(), self.softmax.bias[:most].clone())
+        return replace(self, vocabulary=kept, softmax=cut)
 
     @classmethod
     def of(cls, model: BiLM, **fields: Any) -> "Pretrained":
@@ -136,14 +151,15 @@ def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in outline(config).named_parameters()}
 
 
-def check_shapes(tensors: dict[str, Tensor], config: BiLMConfig, source: str) -> None:
+def check_shapes(tensors: Mapping[str, Tensor], config: BiLMConfig, source: str) -> None:
     """Refuses tensors that are not exactly those of the config."""
     expected = parameter_shapes(config)
+    held = tensors.held if isinstance(tensors, StoredTensors) else tensors  # as stored: a shape needs no floats
     for name, shape in expected.items():
         if name not in tensors:
             raise WeightsError(f"{source}: '{name}' is missing, expected a tensor of shape {shape}")
-        if tuple(tensors[name].shape) != shape:
-            found = tuple(tensors[name].shape)
+        if tuple(held[name].shape) != shape:
+            found = tuple(held[name].shape)
             raise WeightsError(f"{source}: '{name}' has shape {found}, expected {shape}; config and weights do not fit")
     if unknown := sorted(tensors.keys() - expected):
         raise WeightsError(f"{source}: '{unknown[0]}' is not a weight of this model; config and weights do not fit")
