@@ -35,6 +35,8 @@ MODULES = {
     "elmokit.pretrain.prepare": "Pre-training: preparing text",
     "elmokit.pretrain.run": "Pre-training: the run",
     "elmokit.pretrain.finetune": "Fine-tuning",
+    "elmokit.export.save": "Exported models: writing",
+    "elmokit.integrations.onnx": "Exported models: running without torch",
     "elmokit.compat.allennlp": "AllenNLP's names",
     "elmokit.compat.simple_elmo": "simple_elmo's names",
     "elmokit.compat.manylangs": "ELMoForManyLangs' names",

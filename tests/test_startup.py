@@ -16,7 +16,7 @@ HEAVY = {
     "sklearn",
     "tensorboard",
 }
-COMMANDS = ("embed", "elmo", "compare", "perplexity", "predict", "convert", "info", "pretrain", "finetune")
+COMMANDS = ("embed", "elmo", "compare", "perplexity", "predict", "convert", "export", "info", "pretrain", "finetune")
 
 
 def loaded(code: str, *arguments: str) -> set[str]:

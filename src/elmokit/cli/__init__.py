@@ -10,6 +10,7 @@ from elmokit.cli.compare import compare
 from elmokit.cli.convert import convert
 from elmokit.cli.elmo import elmo
 from elmokit.cli.embed import embed
+from elmokit.cli.export import export
 from elmokit.cli.finetune import finetune
 from elmokit.cli.info import info
 from elmokit.cli.perplexity import perplexity
@@ -35,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
-for command in (embed, elmo, compare, info, convert, pretrain, finetune, perplexity, predict):
+for command in (embed, elmo, compare, info, convert, export, pretrain, finetune, perplexity, predict):
     app.command(cls=Command)(command)
 
 

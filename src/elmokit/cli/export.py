@@ -1,0 +1,60 @@
+"""`elmokit export`: a model as a file that runs elsewhere."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Place(StrEnum):
+    onnx = "onnx"
+    torch = "torch"
+
+
+class Stored(StrEnum):
+    float32 = "float32"
+    float16 = "float16"
+    int8 = "int8"
+
+
+def export(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder, archive, .hdf5 file, hub id or bundled name.")
+    ],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the exported model goes.")],
+    to: Annotated[
+        Place, typer.Option(help="onnx: model.onnx, runs without torch; torch: model.pt2, a torch.export program.")
+    ] = Place.onnx,
+    dtype: Annotated[
+        Stored, typer.Option(help="onnx: type of the stored weights; it computes in float32 whichever it is.")
+    ] = Stored.float32,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
+) -> None:
+    """Export a model to ONNX or as a torch program, with any batch and length, clips and both directions.
+
+        elmokit export my-elmo/ -o exported/
+        elmokit export my-elmo/ -o small/ --dtype int8
+        elmokit export my-elmo/ -o program/ --to torch
+
+    What was written is run and compared with the model; an export that differs by more than 1e-5 is refused. Without
+    torch, elmokit runs it from text to vectors: `from elmokit.integrations.onnx import OnnxElmo`.
+    """
+    from rich.filesize import decimal
+
+    from elmokit.errors import InputError, WeightsError
+    from elmokit.export.save import export_onnx, export_torch
+    from elmokit.weights import load_pretrained
+
+    if (output / "config.json").exists() and not overwrite:
+        raise WeightsError(f"{output}: a model is there already (config.json); give another folder, or --overwrite")
+    if to is Place.torch and dtype is not Stored.float32:
+        raise InputError(f"--dtype {dtype.value} is for --to onnx; a torch program holds float32")
+    pretrained = load_pretrained(model, revision=revision, softmax=False)
+    done = export_torch(pretrained, output) if to is Place.torch else export_onnx(pretrained, output, dtype=dtype.value)
+    told = f"{done.path}: {decimal(done.bytes)}; its vectors differ from the model's by at most {done.difference:.0e}"
+    if dtype is not Stored.float32:
+        told += f"; against float32 weights the worst cosine is {done.cosine:.6f}"
+    typer.echo(told, err=True)

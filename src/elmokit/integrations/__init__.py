@@ -1,0 +1,1 @@
+"""elmokit inside other libraries: thin, one file each."""
