@@ -32,7 +32,7 @@ def by_hand(network: HighwayLstm, words: Tensor) -> Tensor:
         read = list(words) if k % 2 == 0 else list(words)[::-1]
         written = []
         for x in read:
-            i, f, o, r, u = (layer.weight_x[: 5 * H] @ x + layer.weight_h @ h + layer.bias).split(H)
+            u, i, f, o, r = (layer.weight_x[: 5 * H] @ x + layer.weight_h @ h + layer.bias).split(H)
             c = i.sigmoid() * u.tanh() + f.sigmoid() * c
             r = r.sigmoid()
             h = r * o.sigmoid() * c.tanh() + (1 - r) * (layer.weight_x[5 * H :] @ x)

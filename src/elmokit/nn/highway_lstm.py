@@ -10,7 +10,6 @@ sentence. The products with x_t need no step before them and are made for all wo
 written out for the same reason: the gradients of U are one product over all words instead of one per word.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.errors import ConfigError
 
-GATES = 5  # i, f, o, r, u: those that read the state; the sixth block is the carried V x
+GATES = 5  # u, i, f, o, r: those that read the state; the sixth block is the carried V x
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class HighwayLstmLayer(nn.Module):
         for weights in (self.weight_x, self.weight_h):
             for block in weights.data.chunk(len(weights) // H):
                 nn.init.orthogonal_(block)
-        self.bias.data[H : 2 * H] = config.forget_bias
+        self.bias.data[2 * H : 3 * H] = config.forget_bias
 
     def forward(self, steps: Tensor, real: Tensor) -> Tensor:
         """(T, B, D) and the mask as numbers (T, B, 1) to (T, B, H)."""
@@ -89,23 +88,28 @@ class HighwayLstmLayer(nn.Module):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The steps of one layer. A masked step leaves the state at 0, so a backward layer starts at the last word."""
+    """The steps of one layer. A masked step leaves the state at 0, so a backward layer starts at the last word.
+
+    All that needs no step before it is computed for all words at once: a step costs one product of matrices and few
+    sweeps over its numbers, there and back.
+    """
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, real: Tensor, keep: Tensor, reverse: bool) -> Tensor:
         T, B, H = keep.shape
-        cells, outputs = inputs.new_zeros(T, B, H), inputs.new_zeros(T, B, H)
+        cells, outputs = torch.empty_like(keep), torch.empty_like(keep)  # (T, B, H) each
         gates = inputs.new_empty(T, B, GATES * H)  # after their sigmoid and tanh
-        h, c = inputs.new_zeros(B, H), inputs.new_zeros(B, H)
+        before, squashed = inputs[..., : GATES * H].unbind(), gates.unbind()
+        tanh, sigmoids = gates[..., :H].unbind(), gates[..., H:].unbind()
+        u, i, f, o, r = (block.unbind() for block in gates.chunk(GATES, dim=-1))
+        carried = inputs[..., GATES * H :].unbind()
+        h = c = inputs.new_zeros(B, H)
         for t in _order(T, reverse):
-            torch.addmm(inputs[t, :, : GATES * H], h, weight.T, out=gates[t])
-            gates[t, :, : 4 * H].sigmoid_()
-            gates[t, :, 4 * H :].tanh_()
-            i, f, o, r, u = gates[t].chunk(GATES, dim=1)  # (B, H) each
-            c = torch.addcmul(i * u, f, c).mul_(real[t])
-            carried = inputs[t, :, GATES * H :]  # (B, H)
-            h = torch.lerp(carried, o * c.tanh(), r).mul_(keep[t])
-            cells[t], outputs[t] = c, h
+            torch.addmm(before[t], h, weight.T, out=squashed[t])
+            tanh[t].tanh_()
+            sigmoids[t].sigmoid_()
+            c = torch.addcmul(u[t] * i[t], f[t], c, out=cells[t]).mul_(real[t])
+            h = torch.lerp(carried[t], o[t] * c.tanh(), r[t], out=outputs[t]).mul_(keep[t])
         ctx.save_for_backward(inputs, weight, real, keep, gates, cells, outputs)
         ctx.reverse = reverse
         return outputs
@@ -115,37 +119,38 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, real, keep, gates, cells, outputs = ctx.saved_tensors
         T, B, H = keep.shape
-        order = _order(T, ctx.reverse)
-        nothing = inputs.new_zeros(B, H)
-        d_inputs = torch.empty_like(inputs)  # (T, B, 6 H): the gradients before the sigmoids and tanhs
-        dh_next, dc_next = nothing, nothing
-        for n in range(T - 1, -1, -1):
-            t = order[n]
-            before = cells[order[n - 1]] if n else nothing
-            i, f, o, r, u = gates[t].chunk(GATES, dim=1)
-            di, df, do, dr, du, d_carried = d_inputs[t].chunk(GATES + 1, dim=1)
-            tanh_c = cells[t].tanh()
-            dh = (grads[0][t] + dh_next) * keep[t]
-            through = dh * r  # what reached o * tanh(c)
-            torch.sub(dh, through, out=d_carried)
-            torch.mul(dh * (o * tanh_c - inputs[t, :, GATES * H :]), r * (1 - r), out=dr)
-            torch.mul(through * tanh_c, o * (1 - o), out=do)
-            dc = torch.addcmul(dc_next, through * o, 1 - tanh_c * tanh_c).mul_(real[t])
-            torch.mul(dc * u, i * (1 - i), out=di)
-            torch.mul(dc * before, f * (1 - f), out=df)
-            torch.mul(dc * i, 1 - u * u, out=du)
-            dc_next = dc * f
-            dh_next = d_inputs[t, :, : GATES * H] @ weight
+        u, i, f, o, r = gates.chunk(GATES, dim=-1)  # (T, B, H) each
+        slopes = gates[..., H:] * (1 - gates[..., H:])  # (T, B, 4 H), of the sigmoids
+        di, df, do, dr = slopes.chunk(4, dim=-1)
+        tanh_c = cells.tanh()
+        # What each gate's input gets of the gradient of the cell (u, i, f) and of the output (o, r, carried).
+        of_cell = torch.stack([i * (1 - u * u), u * di, _shifted(cells, ctx.reverse) * df], dim=2)  # (T, B, 3, H)
+        of_cell *= real[..., None]
+        of_output = torch.stack([r * tanh_c * do, (o * tanh_c - inputs[..., GATES * H :]) * dr, 1 - r], dim=2)
+        to_cell = (r * o * (1 - tanh_c * tanh_c)).unbind()
+        d_inputs = torch.empty_like(inputs)  # (T, B, 6 H)
+        blocks = d_inputs.view(T, B, GATES + 1, H)
+        d_cell, d_output = blocks[:, :, :3].unbind(), blocks[:, :, 3:].unbind()
+        d_before, forget = d_inputs[..., : GATES * H].unbind(), f.unbind()
+        wanted, kept, cell_parts, output_parts = grads[0].unbind(), keep.unbind(), of_cell.unbind(), of_output.unbind()
+        dh_next = dc_next = inputs.new_zeros(B, H)
+        for t in reversed(_order(T, ctx.reverse)):
+            dh = (wanted[t] + dh_next).mul_(kept[t])
+            dc = torch.addcmul(dc_next, dh, to_cell[t])
+            torch.mul(dh[:, None], output_parts[t], out=d_output[t])
+            torch.mul(dc[:, None], cell_parts[t], out=d_cell[t])
+            dc_next = dc.mul_(forget[t])
+            dh_next = d_before[t] @ weight
         earlier = _shifted(outputs, ctx.reverse)  # (T, B, H): h_t-1
         d_weight = d_inputs[..., : GATES * H].flatten(0, 1).T @ earlier.flatten(0, 1)  # (5 H, H)
         return d_inputs, d_weight, None, None, None
 
 
-def _order(n_steps: int, reverse: bool) -> Sequence[int]:
+def _order(n_steps: int, reverse: bool) -> range:
     return range(n_steps - 1, -1, -1) if reverse else range(n_steps)
 
 
-def _shifted(outputs: Tensor, reverse: bool) -> Tensor:
+def _shifted(states: Tensor, reverse: bool) -> Tensor:
     """The state that each step began with. (T, B, H)"""
-    blank = torch.zeros_like(outputs[:1])
-    return torch.cat([outputs[1:], blank] if reverse else [blank, outputs[:-1]])
+    blank = torch.zeros_like(states[:1])
+    return torch.cat([states[1:], blank] if reverse else [blank, states[:-1]])
