@@ -28,21 +28,25 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit import Elmo, MixConfig, Sentence
+from elmokit import Elmo, Sentence
 from elmokit.analysis.probe import ProbeConfig, fit_probe
 from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
-from elmokit.formats import read_columns, read_conllu, read_lines
+from elmokit.formats import read_conllu, read_lines
 from elmokit.formats.senses import SenseSentence, read_all_words, read_semcor, read_sense_index
 from elmokit.lm import LanguageModel, PerplexityReport, SentenceScore
-from elmokit.tasks.labels import convert_tags, list_labels, read_spans
+from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.run import Listener, spaced, train_task
+from elmokit.tasks.setup import load_setup
 from elmokit.tasks.table import LayerTable, embed_layers
-from elmokit.tasks.tagger import TaggerConfig
-from elmokit.tasks.train import TaggedTable, TrainingConfig, train_tagger
+from elmokit.tasks.tagger import TaggedExample
+from elmokit.tasks.tagging import CHUNK, NER, Tagging
 from elmokit.text import unescape_treebank
 
 UPOS = 3  # column of CoNLL-U
 SEMCOR = ("brown1", "brown2", "brownv")
 EVERY = 15.0  # seconds between lines of progress
+# The tagger of ner and chunk reads nothing but the encoder's vectors, so that what comes out measures them.
+PLAIN_TAGGER = {"word_dim": 0, "char_dim": 0, "layers": 1, "hidden": 200, "elmo_l2": 0.0, "elmo_dropout": 0.0}
 
 
 @dataclass(frozen=True)
@@ -141,17 +145,12 @@ class Bench:
             self.elmo, sentences, folder=settings.cache, batch_tokens=settings.batch_tokens, told=Progress(what)
         )
 
-    def fewer(self, items: list[tuple[Sentence, list[str]]]) -> list[tuple[Sentence, list[str]]]:
-        """Evenly spaced ones, at most as many as the settings say."""
-        most = self.settings.train_sentences
-        return items if not 0 < most < len(items) else [items[k * len(items) // most] for k in range(most)]
-
     # -------------------------------------------------------- part of speech
 
     def measure_pos(self) -> Iterator[Row]:
         folder = self.eval / "pos-ewt"
         train, dev = (_conllu(folder / f"en_ewt-ud-{part}.conllu.xz") for part in ("train", "dev"))
-        train = self.fewer(train)
+        train = spaced(train, self.settings.train_sentences)
         classes = sorted({tag for _, tags in train for tag in tags})
         tables = [self.embed(f"pos {part}", [s for s, _ in items]) for part, items in (("train", train), ("dev", dev))]
         wanted, held = (
@@ -198,38 +197,49 @@ class Bench:
     # -------------------------------------------------------- spans
 
     def measure_ner(self) -> Iterator[Row]:
-        return self._tag("ner", self.eval / "ner-conll2003", column=3)
+        return self._tag(NER, self.eval / "ner-conll2003")
 
     def measure_chunk(self) -> Iterator[Row]:
-        return self._tag("chunk", self.eval / "chunk-conll2000", column=2)
+        return self._tag(CHUNK, self.eval / "chunk-conll2000")
 
-    def _tag(self, part: str, folder: Path, *, column: int) -> Iterator[Row]:
-        train = self.fewer(_columns(folder / "train.txt.xz", column))
-        dev = _columns(folder / "dev.txt.xz", column)
-        types = {span.type for _, tags in train for span in read_spans(tags)}
-        labels = list_labels(types, "IOBES")
-        tables = [self.embed(f"{part} {name}", [s for s, _ in d]) for name, d in (("train", train), ("dev", dev))]
-        for what, layers in (("mix of all layers", range(tables[0].depth)), ("layer 0 alone", [0])):
-            mix = MixConfig(n_layers=len(layers))
-            config = TaggerConfig(labels, self.elmo.width, mix=mix)
-            sides = [
-                TaggedTable(table if len(layers) == table.depth else table.only(layers), [tags for _, tags in items])
-                for table, items in zip(tables, (train, dev), strict=True)
-            ]
-            yield self._train(part, what, config, sides[0], sides[1])
+    def _tag(self, task: Tagging, folder: Path) -> Iterator[Row]:
+        train = spaced(task.read(folder / "train.txt.xz", task.settings), self.settings.train_sentences)
+        dev = task.read(folder / "dev.txt.xz", task.settings)
+        distinct = {example.sentence.tokens: example.sentence for example in (*train, *dev)}
+        table = self.embed(task.name, list(distinct.values()))
+        layers = CachedLayers(table, {tokens: k for k, tokens in enumerate(distinct)})
+        for what, chosen in (("mix of all layers", "mix"), ("layer 0 alone", "0")):
+            yield self._train(task, what, chosen, layers, train, dev)
 
-    def _train(self, part: str, what: str, config: TaggerConfig, train: TaggedTable, dev: TaggedTable) -> Row:
+    def _train(
+        self,
+        task: Tagging,
+        what: str,
+        chosen: str,
+        layers: CachedLayers,
+        train: Sequence[TaggedExample],
+        dev: Sequence[TaggedExample],
+    ) -> Row:
         scores, shares = [], []
-        training = TrainingConfig(device=self.settings.device, epochs=self.settings.epochs)
+        flags = {**PLAIN_TAGGER, "elmo_layers": chosen, "epochs": self.settings.epochs, "patience": 4}
         for seed in range(1, self.settings.seeds + 1):
-            told = _epoch_teller(f"{part}, {what}, seed {seed}")
-            trained = train_tagger(config, train, dev, training=replace(training, seed=seed), told=told)
-            scores.append(100 * trained.best.score)
-            shares.append(trained.network.mix.shares.tolist())
+            model = train_task(
+                task,
+                load_setup(task, flags={**flags, "seed": seed}),
+                train,
+                dev,
+                encoder=self.elmo,
+                layers=layers,
+                device=self.settings.device,
+                listener=Listener(epoch=_epoch_teller(f"{task.name}, {what}, seed {seed}")),
+            )
+            assert model.trained is not None
+            scores.append(100 * model.trained.best.score)
+            shares.append(model.mixes["input"]["shares"] if model.mixes else [1.0])
         weights = ", ".join(f"{share:.2f}" for share in np.mean(shares, axis=0))
         spread = f" (from {min(scores):.2f} to {max(scores):.2f})" if len(scores) > 1 else ""
-        note = f"F1, {len(train.tags):,} training sentences, {len(scores)} seed{'s' * (len(scores) > 1)}{spread}"
-        return Row(part, what, float(np.mean(scores)), f"{note}; layer weights {weights}")
+        note = f"F1, {len(train):,} training sentences, {len(scores)} seed{'s' * (len(scores) > 1)}{spread}"
+        return Row(task.name, what, float(np.mean(scores)), f"{note}; layer weights {weights}")
 
 
 def _epoch_teller(what: str) -> Callable[..., None]:
@@ -238,14 +248,6 @@ def _epoch_teller(what: str) -> Callable[..., None]:
 
 def _conllu(path: Path) -> list[tuple[Sentence, list[str]]]:
     return [(s.sentence, [row[UPOS] for row in s.rows]) for s in read_conllu(read_lines(path), name=str(path))]
-
-
-def _columns(path: Path, column: int) -> list[tuple[Sentence, list[str]]]:
-    """Tokens as they stood in the text, labels in IOBES."""
-    return [
-        (Sentence.of(map(unescape_treebank, block.column(0))), convert_tags(block.column(column), "IOBES"))
-        for block in read_columns(read_lines(path), name=str(path))
-    ]
 
 
 def _unescaped(tagged: SenseSentence) -> SenseSentence:
@@ -281,7 +283,7 @@ def main() -> None:
     parser.add_argument("--heldout-sentences", type=int, default=0, help="of each source; 0: all")
     parser.add_argument("--streams", type=int, default=32, help="parts of a text that run side by side")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each tagger; the mean counts")
-    parser.add_argument("--epochs", type=int, default=TrainingConfig().epochs, help="of each tagger, at most")
+    parser.add_argument("--epochs", type=int, default=30, help="of each tagger, at most")
     given = vars(parser.parse_args())
     only, out = given.pop("only").split(","), given.pop("json")
     if unknown := set(only) - set(names):

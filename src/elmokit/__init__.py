@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from elmokit.layers import LayerChoice, LayerStack
     from elmokit.nn.mix import MixConfig, ScalarMix
     from elmokit.store import StoreOptions, write_vectors
+    from elmokit.tasks.saved import Tagger, TaskModel
     from elmokit.text import Sentence
     from elmokit.weights import Pretrained, load_pretrained, save_pretrained
 
@@ -41,6 +42,8 @@ _HOMES = {
     "Sentence": "elmokit.text",
     "Static": "elmokit.encoders",
     "StoreOptions": "elmokit.store",
+    "Tagger": "elmokit.tasks.saved",
+    "TaskModel": "elmokit.tasks.saved",
     "Transformer": "elmokit.encoders",
     "load_encoder": "elmokit.encoders",
     "load_pretrained": "elmokit.weights",
@@ -64,6 +67,8 @@ __all__ = [
     "Sentence",
     "Static",
     "StoreOptions",
+    "Tagger",
+    "TaskModel",
     "Transformer",
     "__version__",
     "load_encoder",

@@ -1,114 +1,104 @@
-"""The tagger learns, repeats itself with a seed, keeps its best epoch, and does not see padding."""
+"""Tagger networks: padding, forbidden sequences, places in the text, TagLM's wiring."""
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 import torch
 
 from elmokit.errors import ConfigError, InputError
-from elmokit.nn.mix import MixConfig
-from elmokit.tasks.labels import Span, list_labels, write_tags
-from elmokit.tasks.table import LayerTable
-from elmokit.tasks.tagger import TaggerConfig, TaggerNetwork
-from elmokit.tasks.train import (
-    Epoch,
-    TaggedTable,
-    TrainingConfig,
-    predict_tags,
-    score_tagger,
-    shuffled_batches,
-    train_tagger,
+from elmokit.layers import LayerStack
+from elmokit.tasks.labels import convert_tags, list_labels
+from elmokit.tasks.tagger import CrfTagger, TaggedExample, TaggedSentence, TaggerConfig, TaggerNetwork, TextSpan
+from elmokit.tasks.taglm import TaglmNetwork
+from elmokit.tasks.task import Batch
+from elmokit.tasks.words import WordFeaturesConfig, WordReader, WordVocabulary
+from elmokit.text import Sentence, load_tokenizer
+
+LABELS = list_labels(["X", "Y"], "IOBES")
+SENTENCES = [Sentence.of(s.split()) for s in ("a b c d e f", "", "b", "c c a")]
+VOCABULARY = WordVocabulary.of(SENTENCES)
+FEATURES = WordFeaturesConfig(
+    n_words=len(VOCABULARY), word_dim=4, char_dim=2, char_filters=((1, 3),), elmo_depth=2, elmo_width=6
 )
 
-LABELS = list_labels(["X"], "IOBES")
-CONFIG = TaggerConfig(LABELS, width=4, hidden=8, dropout=0.1, mix=MixConfig(n_layers=2))
-QUICK = TrainingConfig(epochs=12, batch_size=16, learning_rate=0.02, device="cpu")
 
-
-def made_up(n: int, seed: int) -> TaggedTable:
-    """A span of two words begins wherever the first number of layer 1 is positive: the second word must look left."""
-    rng = np.random.default_rng(seed)
-    lengths, tags = rng.integers(1, 9, n), []
-    values = rng.normal(size=(lengths.sum(), 2, 4)).astype(np.float16)
-    at = 0
-    for length in lengths:
-        spans, k = [], 0
-        while k < length - 1:
-            if values[at + k, 1, 0] > 0:
-                spans.append(Span(k, k + 2, "X"))
-                k += 1
-            k += 1
-        tags.append(write_tags(spans, int(length), scheme="IOBES"))
-        at += length
-    return TaggedTable(LayerTable(values, lengths, ("0", "1")), tags)
-
-
-def test_it_learns_and_repeats_itself() -> None:
-    train, dev = made_up(200, 1), made_up(60, 2)
-    before = torch.random.get_rng_state()
-    heard: list[Epoch] = []
-    trained = train_tagger(CONFIG, train, dev, training=QUICK, told=heard.append)
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert tuple(heard) == trained.epochs
-    assert heard[-1].loss < 0.5 * heard[0].loss
-    assert trained.best.score > 0.85
-    assert score_tagger(trained.network, dev) == pytest.approx(trained.best.score)  # the best, not the last
-    assert trained.network.mix.shares[1] > 0.6  # the layer that tells
-    again = train_tagger(CONFIG, train, dev, training=QUICK)
-    assert again.epochs == trained.epochs
-
-
-def test_it_stops_when_the_score_stands_still_and_lowers_the_rate() -> None:
-    train, dev = made_up(30, 1), made_up(10, 2)
-    still = TrainingConfig(epochs=20, learning_rate=1e-12, patience=3, device="cpu")
-    epochs = train_tagger(CONFIG, train, dev, training=still).epochs
-    assert len(epochs) == 4
-    assert [epoch.learning_rate for epoch in epochs] == [1e-12, 1e-12, 0.5e-12, 0.25e-12]
-
-
-def test_padding_and_batch_change_nothing() -> None:
-    data = made_up(12, 3)
+def network(kind: type[CrfTagger], at: str, **changes: object) -> CrfTagger:
     torch.manual_seed(0)
-    network = TaggerNetwork(CONFIG).eval()
-    together = network(data.layers.stack(range(12)))
-    for k in range(12):
-        alone = network(data.layers.stack([k]))
-        torch.testing.assert_close(together[k, : alone.shape[1]], alone[0])
-    one_by_one = predict_tags(network, data.layers, batch_size=1)
-    assert predict_tags(network, data.layers, batch_size=5) == one_by_one
+    features = replace(FEATURES, elmo_at=at, elmo_layers="top" if kind is TaglmNetwork else "mix")
+    return kind(TaggerConfig(LABELS, features, hidden=5, **changes)).eval()  # type: ignore[arg-type]
 
 
-def test_an_empty_sentence_has_no_labels() -> None:
-    table = LayerTable(np.zeros((2, 2, 4), dtype=np.float16), [0, 2, 0], ("0", "1"))
-    torch.manual_seed(0)
-    found = predict_tags(TaggerNetwork(CONFIG), table)
-    assert [len(tags) for tags in found] == [0, 2, 0]
-    assert [list(batch) for batch in shuffled_batches([0, 2, 0], 4, np.random.default_rng(0))] == [[1]]
+def batch(tagger: CrfTagger, examples: list[TaggedExample]) -> Batch[TaggedExample]:
+    sentences = [example.sentence for example in examples]
+    T = max(map(len, sentences)) or 1
+    values, mask = torch.zeros(2, len(sentences), T, 6), torch.zeros(len(sentences), T, dtype=torch.bool)
+    for k, sentence in enumerate(sentences):
+        n = len(sentence)
+        values[:, k, :n] = torch.randn(2, n, 6, generator=torch.Generator().manual_seed(n))
+        mask[k, :n] = True
+    stack = LayerStack(values, mask, ("0", "1"))
+    reader = WordReader(VOCABULARY, tagger.config.features)
+    return Batch(examples, (reader.batch(sentences, stack=stack),))
 
 
-def test_labels_without_a_scheme_are_scored_word_by_word() -> None:
-    config = TaggerConfig(("A", "B"), width=4, scheme=None, hidden=4, mix=MixConfig(n_layers=2))
-    torch.manual_seed(0)
-    network = TaggerNetwork(config)
-    assert network.crf.step_allowed.all()
-    table = LayerTable(np.zeros((3, 2, 4), dtype=np.float16), [3], ("0", "1"))
-    predicted = predict_tags(network, table)
-    assert score_tagger(network, TaggedTable(table, predicted)) == 1.0
+@pytest.mark.parametrize("at", ["none", "input", "output", "both"])
+@pytest.mark.parametrize("kind", [TaggerNetwork, TaglmNetwork])
+def test_neighbours_and_padding_change_nothing(kind: type[CrfTagger], at: str) -> None:
+    if kind is TaglmNetwork and at in ("input", "both"):
+        with pytest.raises(ConfigError, match="joins the output of the first"):
+            network(kind, at)
+        return
+    tagger = network(kind, at)
+    tags = [("B-X", "E-X", "O", "S-Y", "O", "S-X"), (), ("S-Y",), ("O", "B-Y", "E-Y")]
+    examples = [TaggedExample(s, t, "IOBES") for s, t in zip(SENTENCES, tags, strict=True)]
+    together, found = tagger.loss(batch(tagger, examples)), tagger.predict(batch(tagger, examples))
+    alone = [tagger.loss(batch(tagger, [example])) for example in examples]
+    torch.testing.assert_close(together, torch.stack(alone).mean())
+    for example, prediction in zip(examples, found, strict=True):
+        assert tagger.predict(batch(tagger, [example])) == [prediction]
+        assert len(prediction.tags) == len(example.sentence)
+        assert convert_tags(prediction.tags, "IOBES") == list(prediction.tags)  # what the scheme can write
 
 
-def test_every_sentence_is_in_one_batch() -> None:
-    lengths = np.random.default_rng(0).integers(1, 30, 1000).tolist()
-    batches = list(shuffled_batches(lengths, 8, np.random.default_rng(1)))
-    assert sorted(k for batch in batches for k in batch) == list(range(1000))
-    assert max(map(len, batches)) == 8
-    padding = sum(len(b) * max(lengths[k] for k in b) for b in batches) / sum(lengths)
-    assert padding < 1.2
-    assert list(shuffled_batches(lengths, 8, np.random.default_rng(2))) != batches
+def test_elmo_at_the_output_reaches_the_scores() -> None:
+    tagger = network(TaggerNetwork, "output")
+    words = batch(tagger, [TaggedExample(SENTENCES[0])]).words[0]
+    assert words.stack is not None
+    changed = replace(words, stack=replace(words.stack, values=words.stack.values + 1.0))
+    assert not torch.allclose(tagger(words), tagger(changed))
+
+
+def test_taglm_reads_the_top_layer_alone_and_through_the_second_lstm() -> None:
+    tagger = network(TaglmNetwork, "output")
+    assert not tagger.features.mixes
+    words = batch(tagger, [TaggedExample(SENTENCES[0])]).words[0]
+    assert words.stack is not None
+    below, above = words.stack.values.clone(), words.stack.values.clone()
+    below[0] += 1.0
+    above[1, 0, 0] += 1.0  # at the first word only
+    scores = tagger(words)
+    assert torch.equal(scores, tagger(replace(words, stack=replace(words.stack, values=below))))
+    changed = tagger(replace(words, stack=replace(words.stack, values=above)))
+    assert not torch.allclose(scores[0, -1], changed[0, -1])  # carried to the last word: it is below an LSTM
+
+
+def test_spans_lead_back_into_the_text() -> None:
+    text = "It rained.  Jane Doe left Paris."
+    sentence = load_tokenizer("english").split(text)[1]
+    spans = TaggedSentence(sentence, ("B-PER", "E-PER", "O", "S-LOC", "O"), "IOBES").spans
+    assert spans == [TextSpan(12, 20, "PER", "Jane Doe"), TextSpan(26, 31, "LOC", "Paris")]
+    assert [text[span.start : span.end] for span in spans] == ["Jane Doe", "Paris"]
+    words = TaggedSentence(Sentence.of(["a", "bc"]), ("X", "Y"), None).spans
+    assert words == [TextSpan(0, 1, "X", "a"), TextSpan(2, 4, "Y", "bc")]
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match="'B-Y' is not among the tagger's: O, B-X, I-X"):
-        CONFIG.ids(["O", "B-Y"])
+    tagger = network(TaggerNetwork, "none")
+    with pytest.raises(InputError, match="'B-Z' is not among the tagger's: O, B-X, I-X"):
+        tagger.config.ids(["O", "B-Z"])
+    with pytest.raises(InputError, match="without labels"):
+        tagger.loss(batch(tagger, [TaggedExample(SENTENCES[0])]))
     with pytest.raises(ConfigError, match="each once"):
-        TaggerConfig(("O", "O"), width=4)
-    with pytest.raises(InputError, match="one label for each word"):
-        TaggedTable(made_up(3, 0).layers, [["O"]])
+        replace(tagger.config, labels=("O", "O"))
+    with pytest.raises(ConfigError, match="0 layers"):
+        replace(tagger.config, layers=0)

@@ -82,7 +82,8 @@ def test_mixes_are_apart() -> None:
 
 @pytest.mark.parametrize(("chosen", "expected"), [("0", 0), ("top", 2), ("average", None)])
 def test_fixed_layers_have_no_mix(chosen: str, expected: int | None) -> None:
-    made = features(replace(CONFIG, elmo_at="input", elmo_layers=chosen))
+    made = features(replace(CONFIG, elmo_at="input", elmo_layers=chosen, word_dim=0, char_dim=0))
+    assert not list(made.parameters())
     assert not made.mixes
     assert float(made.penalty()) == 0.0
     words = WordReader(VOCABULARY, made.config).batch(SENTENCES, stack=layers([3, 1, 0, 5]))

@@ -6,16 +6,19 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from elmokit.cli.apply import apply
 from elmokit.cli.compare import compare
 from elmokit.cli.convert import convert
 from elmokit.cli.elmo import elmo
 from elmokit.cli.embed import embed
+from elmokit.cli.evaluate import evaluate
 from elmokit.cli.export import export
 from elmokit.cli.finetune import finetune
 from elmokit.cli.info import info
 from elmokit.cli.perplexity import perplexity
 from elmokit.cli.predict import predict
 from elmokit.cli.pretrain import pretrain
+from elmokit.cli.train import train
 
 
 class Command(TyperCommand):
@@ -36,8 +39,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
-for command in (embed, elmo, compare, info, convert, export, pretrain, finetune, perplexity, predict):
+for command in (embed, elmo, compare, info, convert, export, pretrain, finetune, perplexity, predict, evaluate, apply):
     app.command(cls=Command)(command)
+app.add_typer(train)
 
 
 @app.callback(invoke_without_command=True)

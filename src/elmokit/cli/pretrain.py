@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from elmokit.pretrain.config import PRESETS, PretrainConfig, load_config
+from elmokit.pretrain.config import PRESETS, load_config
 
 Corpus = Annotated[
     list[str], typer.Argument(help="files (txt, gz, xz, zst, jsonl, parquet), folders or globs", metavar="CORPUS")
@@ -53,16 +53,18 @@ def pretrain(
     run_pretrain(settings, corpus, output, heldout=heldout_corpus, prepared=prepared, device=device, show=not quiet)
 
 
-def with_fields(command: Any, usual: PretrainConfig, *, without: Collection[str] = ()) -> Any:
-    """The command with an option for each field of a configuration in place of its `**flags`.
+def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> Any:
+    """The command with an option for each field of its configurations in place of its `**flags`.
 
-    `usual` has the defaults that the help shows; fields of the parts `without` are left out.
+    `configs` are dataclasses with the defaults that the help shows; fields of the parts `without` are left out.
     """
-    hints = get_type_hints(type(usual))
     signature = inspect.signature(command)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     options = []
-    for field in (field for field in fields(usual) if field.metadata["part"] not in without):
+    every = [(usual, get_type_hints(type(usual)), field) for usual in configs for field in fields(usual)]
+    for usual, hints, field in every:
+        if field.metadata.get("part") in without:
+            continue
         hint = hints[field.name]
         kind = hint if hint in (int, float, bool) else str
         choices = "|".join(get_args(hint)) if get_origin(hint) is Literal else None

@@ -53,6 +53,8 @@ def _fit(hint: Any, value: Any, what: str) -> Any:
             raise ConfigError(f"{what} is {value!r}; expected one of {', '.join(map(str, inner))}")
         return value
     if origin is tuple:
+        if isinstance(value, str) and get_origin(inner[0]) is tuple:  # a flag: 3:128,4:64
+            value = [[int(n) if n.isdigit() else n for n in part.split(":")] for part in value.split(",") if part]
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{what} is {value!r}; expected a list")
         kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)

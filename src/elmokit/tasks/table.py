@@ -56,9 +56,9 @@ class LayerTable:
         return LayerTable(self.values[:, list(layers)], np.diff(self.starts), names)
 
     def stack(self, sentences: Sequence[int], *, device: torch.device | str = "cpu") -> LayerStack:
-        """A batch of sentences as an encoder would return it, without boundaries, in float32."""
+        """A batch of sentences as an encoder would return it, without boundaries, in float32; a position at least."""
         lengths = [int(self.starts[k + 1] - self.starts[k]) for k in sentences]
-        padded = np.zeros((len(lengths), max(lengths, default=0), self.depth, self.width), dtype=np.float16)
+        padded = np.zeros((len(lengths), max(lengths, default=0) or 1, self.depth, self.width), dtype=np.float16)
         for row, k, n in zip(padded, sentences, lengths, strict=True):
             row[:n] = self.sentence(k)
         values = torch.from_numpy(padded).to(device).float().permute(2, 0, 1, 3)  # (L, B, T, D)

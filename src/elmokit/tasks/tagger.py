@@ -1,20 +1,64 @@
-"""The plain sequence tagger: a mix of frozen layers, one bidirectional LSTM, a CRF (Peters et al. 2018, section 4).
+"""The sequence tagger: word features, bidirectional LSTMs, a CRF (Peters et al. 2018, section 4; Lample et al. 2016).
 
-Nothing but the encoder's vectors goes in, so that what comes out measures them.
+With a label scheme, sequences that it cannot write are neither learnt nor predicted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmokit.errors import ConfigError, InputError
-from elmokit.layers import LayerStack
 from elmokit.nn.crf import Allowed, Crf
-from elmokit.nn.mix import MixConfig, ScalarMix
-from elmokit.tasks.labels import Scheme, legal_transitions
+from elmokit.tasks.labels import Scheme, legal_transitions, read_spans
+from elmokit.tasks.recurrent import SharedDropout, run_recurrent
+from elmokit.tasks.task import Batch, Network, text_of, word_places
+from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
+from elmokit.text import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedExample:
+    """A sentence and the labels of its words; those of spans in one scheme, whatever the file's was."""
+
+    sentence: Sentence
+    tags: tuple[str, ...] | None = None
+    scheme: Scheme | None = None  # None: labels of words, not of spans
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        return (self.sentence,)
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpan:
+    """A labelled stretch of the text: `text` stands at characters `start` to `end` (not included)."""
+
+    start: int
+    end: int
+    type: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """The labels that a network gives to the words of a sentence."""
+
+    sentence: Sentence
+    tags: tuple[str, ...]
+    scheme: Scheme | None
+
+    @property
+    def spans(self) -> list[TextSpan]:
+        """Labelled stretches of the text that the sentence was cut from; without a scheme, every word is one."""
+        places, text, start = word_places(self.sentence), text_of(self.sentence), self.sentence.start
+        if self.scheme is None:
+            found = [(k, k + 1, tag) for k, tag in enumerate(self.tags)]
+        else:
+            found = [(span.start, span.end, span.type) for span in read_spans(self.tags)]
+        bounds = [(places[a][0], places[b - 1][1], type) for a, b, type in found]
+        return [TextSpan(a, b, type, text[a - start : b - start]) for a, b, type in bounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +66,17 @@ class TaggerConfig:
     """`labels` in the order of the network's outputs. Without a `scheme` any label may follow any other (POS)."""
 
     labels: tuple[str, ...]
-    width: int  # of the encoder's vectors
+    features: WordFeaturesConfig
     scheme: Scheme | None = "IOBES"
     hidden: int = 200  # LSTM cells in each direction
-    dropout: float = 0.5  # on what goes into the LSTM and on what comes out
-    mix: MixConfig = field(default_factory=MixConfig)
+    layers: int = 2
+    dropout: float = 0.5  # on what goes into each LSTM and on what comes out
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or not self.labels:
             raise ConfigError(f"labels {self.labels}: expected at least one, and each once")
+        if self.layers < 1 or self.hidden < 1:
+            raise ConfigError(f"{self.layers} layers of {self.hidden} cells; expected at least one")
 
     def ids(self, tags: Sequence[str]) -> list[int]:
         """The numbers of one sentence's labels."""
@@ -40,39 +86,59 @@ class TaggerConfig:
         return [places[tag] for tag in tags]
 
 
-class TaggerNetwork(nn.Module):
-    """Layers of a batch of sentences (none of them empty, boundaries taken off by the mix) to labels."""
+class CrfTagger(Network[TaggedExample, TaggedSentence]):
+    """Anything that scores labels word by word, under a CRF. Subclasses have `forward`: words to (B, T, K)."""
+
+    Config = TaggerConfig
+    config: TaggerConfig
 
     def __init__(self, config: TaggerConfig) -> None:
         super().__init__()
         self.config = config
-        self.mix = ScalarMix(config.mix)
-        self.dropout = nn.Dropout(config.dropout)
-        self.lstm = nn.LSTM(config.width, config.hidden, batch_first=True, bidirectional=True)
-        self.output = nn.Linear(2 * config.hidden, len(config.labels))
+        self.features = WordFeatures(config.features)
         allowed = None
         if config.scheme is not None:
             allowed = Allowed(*map(torch.from_numpy, legal_transitions(config.labels, config.scheme)))
         self.crf = Crf(len(config.labels), allowed=allowed)
 
-    def forward(self, stack: LayerStack) -> Tensor:
-        """The score of each label at each word. (B, T, K)"""
-        vectors = self.dropout(self.mix(stack))  # (B, T, D)
-        lengths = stack.inner().mask.sum(dim=1).cpu()  # (B,)
-        packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
-        hidden, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=vectors.shape[1])
-        scores: Tensor = self.output(self.dropout(hidden))
-        return scores
-
-    def loss(self, stack: LayerStack, labels: Tensor) -> Tensor:
-        """The mean over sentences of -log p(labels), and the mix's penalty; `labels` (B, T) are 0 behind the end."""
-        likelihood = self.crf.log_likelihood(self(stack), labels, stack.inner().mask)  # (B,)
-        return self.mix.penalty() - likelihood.mean()
+    def loss(self, batch: Batch[TaggedExample]) -> Tensor:
+        words = batch.words[0]
+        labels = torch.zeros_like(words.ids)  # (B, T), 0 behind the end
+        for row, example in zip(labels, batch.examples, strict=True):
+            if example.tags is None:
+                raise InputError("a sentence without labels cannot be trained on")
+            row[: len(example.tags)] = torch.tensor(self.config.ids(example.tags))
+        likelihood = self.crf.log_likelihood(self(words), labels, words.mask)  # (B,)
+        return self.features.penalty() - likelihood.mean()
 
     @torch.no_grad()
-    def tags(self, stack: LayerStack) -> list[list[str]]:
-        """The best labels of each sentence."""
-        mask = stack.inner().mask  # (B, T)
-        path, _ = self.crf.decode(self(stack), mask)  # (B, T)
-        lengths = mask.sum(dim=1).tolist()
-        return [[self.config.labels[k] for k in row[:n]] for row, n in zip(path.tolist(), lengths, strict=True)]
+    def predict(self, batch: Batch[TaggedExample]) -> list[TaggedSentence]:
+        words = batch.words[0]
+        path, _ = self.crf.decode(self(words), words.mask)  # (B, T)
+        found = []
+        for example, row in zip(batch.examples, path.tolist(), strict=True):
+            tags = tuple(self.config.labels[k] for k in row[: len(example.sentence)])
+            found.append(TaggedSentence(example.sentence, tags, self.config.scheme))
+        return found
+
+
+class TaggerNetwork(CrfTagger):
+    """LSTMs one above the other; ELMo at the output joins what comes out of the last."""
+
+    def __init__(self, config: TaggerConfig) -> None:
+        super().__init__(config)
+        widths = [self.features.width] + [2 * config.hidden] * (config.layers - 1)
+        self.lstms = nn.ModuleList(
+            nn.LSTM(width, config.hidden, batch_first=True, bidirectional=True) for width in widths
+        )
+        self.dropout = SharedDropout(config.dropout)
+        self.output = nn.Linear(2 * config.hidden + self.features.output_width, len(config.labels))
+
+    def forward(self, words: WordBatch) -> Tensor:
+        """The score of each label at each word. (B, T, K)"""
+        x = self.features(words)  # (B, T, D)
+        for lstm in self.lstms:
+            assert isinstance(lstm, nn.LSTM)
+            x = run_recurrent(lstm, self.dropout(x), words.lengths)  # (B, T, 2 H)
+        scores: Tensor = self.output(torch.cat([self.dropout(x), self.features.at_output(words)], dim=-1))
+        return scores

@@ -1,47 +1,30 @@
-"""Training a tagger on a table of layers: seeded, stopped when the development score stands still, the best kept."""
+"""The one trainer of all tasks: seeded, scored after every epoch, the best kept, stopped when nothing gets better.
+
+Everything random in an epoch comes from (seed, epoch), and a checkpoint is written after each: a training that was
+killed and started again loses at most the epoch it was in, and ends where it would have ended.
+"""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.encoders.places import pick_device
-from elmokit.errors import InputError
-from elmokit.tasks.metrics import label_accuracy, score_spans
-from elmokit.tasks.table import LayerTable
-from elmokit.tasks.tagger import TaggerConfig, TaggerNetwork
+from elmokit.errors import ConfigError, ElmokitError, InputError
+from elmokit.formats import atomic_write
+from elmokit.tasks.average import WeightAverage
+from elmokit.tasks.feed import Feeder
+from elmokit.tasks.layers import TunedLayers
+from elmokit.tasks.setup import TrainingSettings
+from elmokit.tasks.task import E, Network, P, Scores
 
-POOL = 50  # batches whose sentences are sorted by length together: little padding, still a random order
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingConfig:
-    """The learning rate is multiplied by `decay` after each epoch that did not beat the best one."""
-
-    epochs: int = 30
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    decay: float = 0.5
-    patience: int = 4  # epochs without a better score before it stops
-    clip_norm: float = 5.0
-    seed: int = 1
-    device: str = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class TaggedTable:
-    """Sentences as layers, and their labels word by word, in the tagger's scheme."""
-
-    layers: LayerTable
-    tags: Sequence[Sequence[str]]
-
-    def __post_init__(self) -> None:
-        lengths = np.diff(self.layers.starts).tolist()
-        if [len(tags) for tags in self.tags] != lengths:
-            raise InputError("the labels do not fit the sentences; expected one label for each word of each sentence")
+State = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,121 +32,189 @@ class Epoch:
     """What happened in one pass over the training data."""
 
     number: int  # from 1
-    loss: float  # mean over sentences
-    score: float  # on the development data
+    loss: float  # mean over examples
+    scores: Scores  # on the development data
     learning_rate: float
+    seconds: float  # development data included
+
+    @property
+    def score(self) -> float:
+        """The one that counts."""
+        return next(iter(self.scores.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The network of the best epoch, and how it went."""
+    """How a training went; its network is that of the best epoch."""
 
-    network: TaggerNetwork
     epochs: tuple[Epoch, ...]
 
     @property
     def best(self) -> Epoch:
         return max(self.epochs, key=lambda epoch: (epoch.score, -epoch.number))
 
-
-def train_tagger(
-    config: TaggerConfig,
-    train: TaggedTable,
-    dev: TaggedTable,
-    *,
-    training: TrainingConfig | None = None,
-    told: Callable[[Epoch], None] | None = None,
-) -> Trained:
-    """Adam on the CRF's likelihood. The caller's random numbers are left as they were."""
-    training = training or TrainingConfig()
-    device = pick_device(training.device)
-    labels = [config.ids(tags) for tags in train.tags]
-    order = np.random.default_rng(training.seed)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(training.seed)
-        network = TaggerNetwork(config).to(device)
-        optimizer = torch.optim.Adam(network.parameters(), lr=training.learning_rate)
-        epochs: list[Epoch] = []
-        best_state = network.state_dict()
-        best, rate = -1.0, training.learning_rate
-        for number in range(1, training.epochs + 1):
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            loss = _run_epoch(network, optimizer, train.layers, labels, order, training)
-            score = score_tagger(network, dev)
-            epochs.append(Epoch(number, loss, score, rate))
-            if told is not None:
-                told(epochs[-1])
-            if score > best:
-                best, best_state = score, copy.deepcopy(network.state_dict())
-                continue
-            rate *= training.decay
-            if number - max(epochs, key=lambda epoch: (epoch.score, -epoch.number)).number >= training.patience:
-                break
-    network.load_state_dict(best_state)
-    return Trained(network.eval(), tuple(epochs))
+    @property
+    def seconds(self) -> float:
+        return sum(epoch.seconds for epoch in self.epochs)
 
 
-def predict_tags(network: TaggerNetwork, layers: LayerTable, *, batch_size: int = 128) -> list[list[str]]:
-    """The labels of every sentence, in order; none for an empty one."""
-    device = next(network.parameters()).device
-    lengths = np.diff(layers.starts)
-    by_length = [int(k) for k in np.argsort(lengths, kind="stable") if lengths[k]]
-    found: list[list[str]] = [[] for _ in lengths]
-    training = network.training
-    network.eval()
-    for start in range(0, len(by_length), batch_size):
-        picked = by_length[start : start + batch_size]
-        for k, tags in zip(picked, network.tags(layers.stack(picked, device=device)), strict=True):
-            found[k] = tags
-    network.train(training)
-    return found
+class Trainer(Generic[E, P]):
+    """Trains `network`, and the feeder's layers where these are tuned, in place."""
+
+    def __init__(self, network: Network[E, P], feeder: Feeder[E, P], training: TrainingSettings) -> None:
+        self.network, self.feeder, self.training = network, feeder, training
+        self.module = nn.ModuleDict({"network": network})  # all that is trained and kept
+        groups = [{"params": [p for p in network.parameters() if p.requires_grad]}]
+        self.rates = [training.learning_rate]
+        if isinstance(feeder.layers, TunedLayers):
+            self.module["encoder"] = feeder.layers
+            groups.append({"params": list(feeder.layers.parameters())})
+            self.rates.append(training.fine_tune_rate)
+        self.module.to(feeder.device)
+        self.optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, weight_decay=training.weight_decay)
+        self.average = WeightAverage(self.module, training.average) if training.average else None
+        self.epochs: list[Epoch] = []
+        self.best: State = {}
+        self.scale = 1.0  # of the learning rates
+
+    @property
+    def finished(self) -> bool:
+        if not self.epochs:
+            return False
+        idle = self.epochs[-1].number - Trained(tuple(self.epochs)).best.number
+        return len(self.epochs) >= self.training.epochs or idle >= self.training.patience
+
+    def run(
+        self,
+        train: Sequence[E],
+        dev: Sequence[E],
+        *,
+        checkpoint: "Checkpoint | None" = None,
+        told: Callable[[Epoch], None] | None = None,
+        stepped: Callable[[int, int], None] | None = None,
+    ) -> Trained:
+        """Until the last epoch or until it gets no better; goes on from the checkpoint, if there is one.
+
+        `told` hears of each epoch, `stepped` how many examples of how many are done. The caller's random numbers are
+        left as they were.
+        """
+        if not train or not dev:
+            raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected some of each")
+        if checkpoint is not None and (content := checkpoint.read(self.feeder.device)) is not None:
+            self.restore(content)
+        device = self.feeder.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            while not self.finished:
+                epoch = self._epoch(train, dev, stepped)
+                if checkpoint is not None:
+                    checkpoint.write(self.state())
+                if told is not None:
+                    told(epoch)
+        self.module.load_state_dict(self.best)
+        self.module.eval()
+        return Trained(tuple(self.epochs))
+
+    def state(self) -> dict[str, Any]:
+        """All that the epochs to come depend on."""
+        return {
+            "epochs": [asdict(epoch) for epoch in self.epochs],
+            "scale": self.scale,
+            "weights": self.module.state_dict(),
+            "best": self.best,
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state,
+        }
+
+    def restore(self, content: dict[str, Any]) -> None:
+        """As it was when `state` was taken."""
+        self.epochs = [Epoch(**epoch) for epoch in content["epochs"]]
+        self.scale, self.best = content["scale"], content["best"]
+        self.module.load_state_dict(content["weights"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        if self.average is not None:
+            self.average.restore(content["average"])
+
+    def _epoch(self, train: Sequence[E], dev: Sequence[E], stepped: Callable[[int, int], None] | None) -> Epoch:
+        begun, number = time.monotonic(), len(self.epochs) + 1
+        drawn = np.random.SeedSequence([self.training.seed, number])
+        torch.manual_seed(int(drawn.generate_state(1)[0]))
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * self.scale
+        loss = self._steps(train, np.random.default_rng(drawn), stepped)
+        if self.average is not None:
+            with self.average.in_place():
+                scores, state = self._score(dev), _copied(self.module)
+        else:
+            scores, state = self._score(dev), None
+        rate = self.rates[0] * self.scale
+        epoch = Epoch(number, loss, scores, rate, time.monotonic() - begun)
+        if not self.epochs or epoch.score > Trained(tuple(self.epochs)).best.score:
+            self.best = _copied(self.module) if state is None else state
+        else:
+            self.scale *= self.training.decay
+        self.epochs.append(epoch)
+        return epoch
+
+    def _steps(
+        self, train: Sequence[E], order: np.random.Generator, stepped: Callable[[int, int], None] | None
+    ) -> float:
+        self.module.train()
+        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        total, seen = torch.zeros((), device=self.feeder.device), 0
+        for examples in self.feeder.shuffled(train, self.training.batch_size, order):
+            loss = self.network.loss(self.feeder.batch(examples))
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(trained, self.training.clip_norm)
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update()
+            total += loss.detach() * len(examples)
+            seen += len(examples)
+            if stepped is not None:
+                stepped(seen, len(train))
+        mean = float(total) / max(seen, 1)
+        if not math.isfinite(mean):
+            raise ElmokitError(
+                f"the loss became {mean} in epoch {len(self.epochs) + 1}; train with a lower learning_rate "
+                f"(now {self.training.learning_rate}) or clip_norm (now {self.training.clip_norm})"
+            )
+        return mean
+
+    def _score(self, dev: Sequence[E]) -> Scores:
+        self.module.eval()
+        return self.feeder.task.score(dev, self.feeder.predict(self.network, dev))
 
 
-def score_tagger(network: TaggerNetwork, data: TaggedTable) -> float:
-    """Span F1, or the share of right labels for a tagger without a scheme."""
-    predicted = predict_tags(network, data.layers)
-    if network.config.scheme is None:
-        return label_accuracy(data.tags, predicted)
-    return score_spans(data.tags, predicted).f1
+class Checkpoint:
+    """One file, written whole or not at all; `identity` says of which training, `described` the same in words."""
+
+    def __init__(self, path: Path, *, identity: str, described: dict[str, Any]) -> None:
+        self.path, self.identity, self.described = path, identity, described
+
+    def write(self, content: dict[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.path) as file:
+            torch.save({**content, "identity": self.identity, "described": self.described}, file)
+
+    def read(self, device: torch.device) -> dict[str, Any] | None:
+        """What was written; None where there is nothing yet. Another training's is refused."""
+        if not self.path.is_file():
+            return None
+        try:
+            content: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
+        except Exception as error:  # whatever a damaged archive leads to
+            raise ElmokitError(f"{self.path}: cannot be read ({error}); remove it to begin anew") from error
+        if content["identity"] != self.identity:
+            there = content["described"]
+            names = [name for name, value in self.described.items() if there.get(name) != value]
+            changed = [f"{name}: {there.get(name)} there, {self.described[name]} here" for name in names]
+            raise ConfigError(
+                f"{self.path}: an unfinished training with other settings or data ({'; '.join(changed) or 'data'}); "
+                "give the same again, another folder, or --restart"
+            )
+        return content
 
 
-def _run_epoch(
-    network: TaggerNetwork,
-    optimizer: torch.optim.Optimizer,
-    layers: LayerTable,
-    labels: Sequence[Sequence[int]],
-    order: np.random.Generator,
-    training: TrainingConfig,
-) -> float:
-    device = next(network.parameters()).device
-    network.train()
-    total, seen = torch.zeros((), device=device), 0
-    for picked in shuffled_batches(np.diff(layers.starts).tolist(), training.batch_size, order):
-        stack = layers.stack(picked, device=device)
-        loss = network.loss(stack, _padded([labels[k] for k in picked]).to(device))
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(network.parameters(), training.clip_norm)
-        optimizer.step()
-        total += loss.detach() * len(picked)
-        seen += len(picked)
-    return float(total) / max(seen, 1)
-
-
-def shuffled_batches(lengths: Sequence[int], batch_size: int, order: np.random.Generator) -> Iterator[list[int]]:
-    """Every sentence that has words, once, in random batches of like length."""
-    shuffled = order.permutation([k for k, length in enumerate(lengths) if length])
-    batches: list[list[int]] = []
-    for start in range(0, len(shuffled), batch_size * POOL):
-        pool = sorted(shuffled[start : start + batch_size * POOL].tolist(), key=lambda k: lengths[k])
-        batches += [pool[k : k + batch_size] for k in range(0, len(pool), batch_size)]
-    for k in order.permutation(len(batches)):
-        yield batches[k]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)  # (B, T)
-    for row, ids in zip(padded, rows, strict=True):
-        row[: len(ids)] = torch.tensor(ids)
-    return padded
+def _copied(module: nn.Module) -> State:
+    return {name: copy.deepcopy(values.detach()) for name, values in module.state_dict().items()}

@@ -130,6 +130,8 @@ class ElmoPart(nn.Module):
 class WordFeatures(nn.Module):
     """[word vector ; character CNN ; ELMo] for the input of a network, and ELMo alone for a place further up."""
 
+    anchor: Tensor
+
     def __init__(self, config: WordFeaturesConfig) -> None:
         super().__init__()
         self.config = config
@@ -153,6 +155,7 @@ class WordFeatures(nn.Module):
                 )
             )
         self.dropout = nn.Dropout(config.dropout)
+        self.register_buffer("anchor", torch.zeros(()), persistent=False)  # knows where the module is
         self.at_input = ElmoPart(config) if config.elmo_at in ("input", "both") else None
         self.above = ElmoPart(config) if config.elmo_at in ("output", "both") else None
 
@@ -176,7 +179,7 @@ class WordFeatures(nn.Module):
     def penalty(self) -> Tensor:
         """The L2 terms of the mixes, to be added to the loss."""
         terms = [mix.penalty() for mix in self.mixes.values()]
-        return torch.stack(terms).sum() if terms else next(self.parameters()).new_zeros(())
+        return torch.stack(terms).sum() if terms else self.anchor.clone()
 
     def forward(self, words: WordBatch) -> Tensor:
         """(B, T, width), zero at padding."""
@@ -196,13 +199,9 @@ class WordFeatures(nn.Module):
     def at_output(self, words: WordBatch) -> Tensor:
         """(B, T, output_width), zero at padding; of width 0 where ELMo is not at the output."""
         if self.above is None:
-            return self.output_filler(words)
+            return self.anchor.new_zeros(*words.ids.shape, 0)
         found: Tensor = self.above(_layers(words))
         return found * words.mask[..., None]
-
-    def output_filler(self, words: WordBatch) -> Tensor:
-        """Nothing, in the shape that concatenates. (B, T, 0)"""
-        return next(self.parameters()).new_zeros(*words.ids.shape, 0)
 
     @torch.no_grad()
     def load_vectors(self, rows: Rows) -> None:

@@ -1,0 +1,155 @@
+"""What the command `train` does once its settings are known: files, an earlier run in the folder, progress, the end."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from elmokit.encoders import Encoder, load_encoder
+from elmokit.encoders.static_load import default_cache
+from elmokit.errors import InputError
+from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, train_task
+from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model
+from elmokit.tasks.setup import Setup
+from elmokit.tasks.task import Task
+from elmokit.tasks.train import Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFiles:
+    """Where everything is."""
+
+    train: str
+    dev: str
+    output: Path
+    encoder: str | None = None  # None: the bundled one
+    cache: Path | None = None  # None: elmokit's folder among the user's caches
+
+
+def run_training(
+    task: Task[Any, Any],
+    setup: Setup,
+    files: TrainingFiles,
+    *,
+    device: str = "auto",
+    with_encoder: bool = False,
+    restart: bool = False,
+    show: bool = True,
+) -> None:
+    """Trains, or goes on with a training that was stopped; one that is finished is left as it is."""
+    console = Console(stderr=True, quiet=not show, highlight=False, soft_wrap=True)
+    train = spaced(task.training_examples(files.train, setup.settings), setup.training.max_train)
+    dev = task.read(files.dev, setup.settings)
+    console.print(f"{task.name}: {len(train):,} examples to train on, {len(dev):,} to score on")
+    encoder = None if setup.features.elmo_at == "none" else load_encoder(files.encoder, device=device)
+    identity, _ = identify_training(task, setup, train, dev, encoder)
+    if restart:
+        for name in (CONFIG, CHECKPOINT):
+            (files.output / name).unlink(missing_ok=True)
+    if finished(files.output, identity):
+        console.print(f"{files.output}: already trained with these settings and data; --restart trains anew")
+        return
+    files.output.mkdir(parents=True, exist_ok=True)
+    listener = Display(console)
+    layers = None
+    if encoder is not None and not setup.training.fine_tune:
+        layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, listener=listener)
+    with listener.shown():
+        model = train_task(
+            task,
+            setup,
+            train,
+            dev,
+            encoder=encoder,
+            layers=layers,
+            folder=files.output,
+            device=device,
+            listener=Listener(epoch=listener.epoch, step=listener.step),
+        )
+    model.save(files.output, with_encoder=with_encoder, encoder_source=files.encoder, identity=identity)
+    (files.output / CHECKPOINT).unlink(missing_ok=True)
+    for line in summary(model):
+        console.print(line)
+    console.print(f"the model is in {files.output}")
+
+
+def cached_layers(
+    encoder: Encoder, examples: list[Any], cache: Path | None, *, console: Console, listener: "Display"
+) -> CachedLayers:
+    """The layers of all sentences, from files or into them."""
+    folder = cache or default_cache() / "layers"
+    sentences = (sentence for example in examples for sentence in example.sentences)
+    with listener.shown():
+        layers = CachedLayers.of(encoder, sentences, folder=folder, told=listener.embedding)
+    console.print(f"layers of {encoder.source}: {layers.nbytes / 2**20:,.0f} MiB in {folder}")
+    return layers
+
+
+def finished(folder: Path, identity: str) -> bool:
+    """Whether this very training has ended in this folder; a model of another training there is an error."""
+    if (folder / CHECKPOINT).exists() or not (folder / CONFIG).exists():
+        return False
+    if not is_task_model(folder):
+        raise InputError(f"{folder}: holds another kind of model; choose another folder for the task model")
+    if json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("identity") != identity:
+        raise InputError(
+            f"{folder}: holds a model that was trained with other settings, data or encoder; choose another folder, or "
+            "--restart to train over it"
+        )
+    return True
+
+
+def summary(model: TaskModel[Any, Any]) -> Iterator[str]:
+    """How a training ended, in a few lines."""
+    if model.trained is not None:
+        best = model.trained.best
+        shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in best.scores.items())
+        yield f"best epoch {best.number} of {len(model.trained.epochs)}: dev {shown}"
+    for place, mix in model.mixes.items():
+        shares = " ".join(f"{share:.3f}" for share in mix["shares"])
+        yield f"mix at the {place}: layer weights {shares}, gamma {mix['gamma']:.3f}"
+
+
+class Display:
+    """Progress on a terminal, and a line for every epoch anywhere."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress: Progress | None = None
+        self.best = -1.0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        usable = self.console.is_terminal and not self.console.quiet
+        with Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True, disable=not usable) as bar:
+            self.progress, self.bar = bar, bar.add_task("", total=None, visible=False)
+            yield
+        self.progress = None
+
+    def embedding(self, done: int, total: int) -> None:
+        self._move("embedding, tokens", done, total)
+
+    def step(self, done: int, total: int) -> None:
+        self._move("training, examples", done, total)
+
+    def epoch(self, epoch: Epoch) -> None:
+        name, value = next(iter(epoch.scores.items()))
+        mark = "  best" if value > self.best else ""
+        self.best = max(self.best, value)
+        when = time.strftime("%H:%M:%S")
+        self.console.print(
+            f"{when}  epoch {epoch.number:3}  loss {epoch.loss:8.4f}  dev {name} {100 * value:6.2f}  "
+            f"rate {epoch.learning_rate:.1e}  {epoch.seconds:5.1f} s{mark}"
+        )
+
+    def _move(self, what: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress.update(self.bar, description=what, completed=done, total=total, visible=True)

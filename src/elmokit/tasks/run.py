@@ -1,0 +1,125 @@
+"""A whole training: examples in, `TaskModel` out. The commands, the ablation and Python all come through here."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit.encoders import Encoder
+from elmokit.encoders.places import pick_device
+from elmokit.encoders.static_load import load_table
+from elmokit.encoders.static_table import Rows, WordTable
+from elmokit.errors import ConfigError, InputError
+from elmokit.tasks.feed import Feeder
+from elmokit.tasks.layers import CachedLayers, LayerSource, TunedLayers
+from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.setup import Setup
+from elmokit.tasks.table import Told
+from elmokit.tasks.task import E, P, Task
+from elmokit.tasks.train import Checkpoint, Epoch, Trainer
+from elmokit.tasks.words import WordReader, WordVocabulary
+
+CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who hears how it goes."""
+
+    epoch: Callable[[Epoch], None] | None = None
+    step: Callable[[int, int], None] | None = None  # examples done, of how many
+    embedding: Told | None = None  # tokens done, of how many
+
+
+def train_task(
+    task: Task[E, P],
+    setup: Setup,
+    train: Sequence[E],
+    dev: Sequence[E],
+    *,
+    encoder: Encoder | None = None,
+    layers: LayerSource | None = None,
+    cache: Path | None = None,
+    folder: Path | None = None,
+    device: str | torch.device = "auto",
+    listener: Listener | None = None,
+) -> TaskModel[E, P]:
+    """Trains a network as `setup` says and returns it with how it went (`.trained`).
+
+    The layers of `encoder` are computed here and kept in files of the folder `cache` (without one, in memory), unless
+    `layers` holds them already. With `folder`, a checkpoint there is written after every epoch and gone on from.
+    """
+    listener = listener or Listener()
+    place = pick_device(device)
+    train = spaced(train, setup.training.max_train)
+    if setup.features.elmo_at == "none":
+        encoder = layers = None
+    elif encoder is None:
+        raise InputError(f"elmo_at is {setup.features.elmo_at!r}, but there is no encoder; give one, or elmo_at='none'")
+    if setup.training.fine_tune:
+        if encoder is None:
+            raise ConfigError("fine_tune asks for an encoder to train, but elmo_at is 'none'")
+        layers = TunedLayers(encoder)
+    elif encoder is not None and layers is None:
+        sentences = (sentence for part in (train, dev) for example in part for sentence in example.sentences)
+        layers = CachedLayers.of(encoder, sentences, folder=cache, told=listener.embedding)
+    vocabulary, rows = words_of(setup, train)
+    features = setup.features_config(
+        n_words=len(vocabulary),
+        word_dim=setup.features.word_dim if rows is None else rows.shape[1],
+        depth=0 if encoder is None else encoder.depth,
+        width=0 if encoder is None else encoder.width,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(setup.training.seed)
+        network = task.new_network(train, features, setup.settings)
+    if rows is not None:
+        network.features.load_vectors(rows)
+    reader = WordReader(vocabulary, features)
+    trainer = Trainer(network, Feeder(task, reader, layers, device=place), setup.training)
+    checkpoint = None
+    if folder is not None:
+        identity, described = identify_training(task, setup, train, dev, encoder)
+        checkpoint = Checkpoint(folder / CHECKPOINT, identity=identity, described=described)
+    trained = trainer.run(train, dev, checkpoint=checkpoint, told=listener.epoch, stepped=listener.step)
+    if isinstance(layers, TunedLayers):
+        encoder = layers.as_encoder()
+    return TaskModel(task, network, reader, setup, encoder=encoder, device=place, trained=trained)
+
+
+def words_of(setup: Setup, train: Sequence[E]) -> tuple[WordVocabulary, Rows | None]:
+    """The words that have vectors of their own, and these vectors where a file has them."""
+    own = setup.features
+    if not own.vectors:
+        if not own.word_dim:
+            return WordVocabulary(()), None
+        sentences = (sentence for example in train for sentence in example.sentences)
+        return WordVocabulary.of(sentences, min_count=own.min_count), None
+    table = load_table(own.vectors)
+    if not isinstance(table, WordTable):
+        raise InputError(f"{own.vectors}: a fastText .bin makes up vectors of any word; give its .vec file instead")
+    most = own.max_vectors or len(table)
+    return WordVocabulary(table.words[:most]), np.array(table.vectors[:most])
+
+
+def identify_training(
+    task: Task[E, P], setup: Setup, train: Sequence[E], dev: Sequence[E], encoder: Encoder | None
+) -> tuple[str, dict[str, Any]]:
+    """A digest of settings, encoder and all examples, and the settings in words."""
+    described = {**setup.flat(), "task": task.name, "encoder": encoder.fingerprint if encoder else "none"}
+    digest = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16)
+    for part in (train, dev):
+        for example in part:
+            digest.update(repr(example).encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return digest.hexdigest(), described
+
+
+def spaced(items: Sequence[E], most: int) -> Sequence[E]:
+    """Evenly spaced ones, at most so many; all for 0."""
+    return items if not 0 < most < len(items) else [items[k * len(items) // most] for k in range(most)]

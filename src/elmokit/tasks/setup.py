@@ -1,0 +1,164 @@
+"""Everything that defines the training of a task network, from defaults, a TOML file and flags.
+
+Precedence: general defaults, the task's own, `--quick`, the TOML file, flags. Names are flat: a field of the task, of
+its features and of its training never share one.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import ConfigError
+from elmokit.tasks.settings import plain, revive, setting
+from elmokit.tasks.task import Task
+from elmokit.tasks.words import ElmoAt, WordFeaturesConfig
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSettings:
+    """What a network reads of its words."""
+
+    elmo_at: ElmoAt = setting("input", "where the encoder's layers enter the network")
+    elmo_layers: str = setting("mix", "mix (learnt), 0, top, average, mix:1,2, concat:1,2 ...")
+    elmo_dropout: float = setting(0.5, "on the encoder's vectors")
+    elmo_l2: float = setting(0.001, "L2 penalty on the weights of the mix")
+    vectors: str = setting("", "file of word vectors (GloVe, word2vec, fastText .vec); without one they are trained")
+    max_vectors: int = setting(100_000, "words taken from that file, from its beginning; 0: all")
+    train_vectors: bool = setting(False, "train the vectors of that file further")
+    word_dim: int = setting(100, "width of trained word vectors; 0: none")
+    min_count: int = setting(1, "least count of a word with a trained vector of its own")
+    word_dropout: float = setting(0.05, "how often a word is taken for an unknown one in training")
+    char_dim: int = setting(16, "width of a character in the character CNN; 0: no characters")
+    char_filters: tuple[tuple[int, int], ...] = setting(((3, 128),), "its convolutions, width:number,width:number,...")
+    max_characters: int = setting(50, "bytes of a word that it reads, two boundary marks included")
+    feature_dropout: float = setting(0.0, "on word and character vectors")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """How a network is trained."""
+
+    epochs: int = setting(50, "passes over the training data at most")
+    batch_size: int = setting(32, "examples in a step")
+    learning_rate: float = setting(1e-3, "of Adam")
+    weight_decay: float = setting(0.0, "of Adam, decoupled")
+    decay: float = setting(0.5, "the learning rate is multiplied by it after an epoch without a better dev score")
+    patience: int = setting(5, "epochs without a better dev score before training stops")
+    clip_norm: float = setting(5.0, "the gradient's norm is clipped here")
+    average: float = setting(0.0, "decay of a moving average of the weights, which is then kept; 0: the weights alone")
+    max_train: int = setting(0, "training examples at most, evenly spaced; 0: all")
+    fine_tune: bool = setting(False, "train the encoder, too; its weights are saved with the model")
+    fine_tune_rate: float = setting(1e-4, "learning rate of the encoder when it is fine-tuned")
+    seed: int = setting(1, "for initial weights, order and dropout")
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate", "patience", "clip_norm", "fine_tune_rate"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected more than 0")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay is {self.decay}; expected more than 0 and at most 1")
+        if not 0 <= self.average < 1:
+            raise ConfigError(f"average is {self.average}; expected from 0 to below 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One training, but for its data and its encoder."""
+
+    task: str
+    settings: Any  # the task's own dataclass
+    features: FeatureSettings
+    training: TrainingSettings
+
+    def plain(self) -> dict[str, Any]:
+        """By section, as a saved model holds it."""
+        return {
+            "task": self.task,
+            "settings": plain(self.settings),
+            "features": plain(self.features),
+            "training": plain(self.training),
+        }
+
+    def changed(self, **changes: Any) -> "Setup":
+        """The same with other values, by field name, whichever section they belong to."""
+        left = dict(changes)
+        parts = {}
+        for part in ("settings", "features", "training"):
+            old = getattr(self, part)
+            own = {f.name: left.pop(f.name) for f in fields(old) if f.name in left}
+            parts[part] = revive(type(old), {**plain(old), **own}) if own else old
+        if left:
+            raise ConfigError(f"unknown field {min(left)!r}; the fields are {', '.join(sorted(self.flat()))}")
+        return replace(self, **parts)
+
+    def flat(self) -> dict[str, Any]:
+        """All fields of all sections."""
+        return {**plain(self.settings), **plain(self.features), **plain(self.training)}
+
+    def features_config(self, *, n_words: int, word_dim: int, depth: int, width: int) -> WordFeaturesConfig:
+        """The features of a vocabulary of `n_words` and an encoder of this depth and width."""
+        own = self.features
+        return WordFeaturesConfig(
+            n_words=n_words,
+            word_dim=word_dim,
+            train_words=not own.vectors or own.train_vectors,
+            word_dropout=own.word_dropout,
+            char_dim=own.char_dim,
+            char_filters=own.char_filters,
+            max_characters=own.max_characters,
+            dropout=own.feature_dropout,
+            elmo_depth=depth,
+            elmo_width=width,
+            elmo_at=own.elmo_at,
+            elmo_layers=own.elmo_layers,
+            elmo_dropout=own.elmo_dropout,
+            elmo_l2=own.elmo_l2,
+        )
+
+
+def default_setup(task: Task[Any, Any], *, quick: bool = False) -> Setup:
+    """The task's defaults, or its quick ones."""
+    usual = Setup(task.name, task.settings, FeatureSettings(), TrainingSettings())
+    names = [f.name for part in (usual.settings, usual.features, usual.training) for f in fields(part)]
+    assert len(names) == len(set(names)), f"{task.name}: a setting shares its name with a general one"
+    return usual.changed(**task.features, **task.training).changed(**(task.quick if quick else {}))
+
+
+def load_setup(
+    task: Task[Any, Any],
+    *,
+    quick: bool = False,
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Setup:
+    """The task's defaults, changed by a TOML file, changed by flags (those that are not None)."""
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    return default_setup(task, quick=quick).changed(**read_toml(file)).changed(**given)
+
+
+def read_setup(task: Task[Any, Any], saved: Mapping[str, Any]) -> Setup:
+    """What `Setup.plain` made."""
+    return Setup(
+        task.name,
+        revive(type(task.settings), saved["settings"], source="the saved settings"),
+        revive(FeatureSettings, saved["features"], source="the saved features"),
+        revive(TrainingSettings, saved["training"], source="the saved training"),
+    )
+
+
+def read_toml(file: Path | None) -> dict[str, Any]:
+    """The fields of a configuration file; it may put them under the headings settings, features and training."""
+    if file is None:
+        return {}
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not a TOML file ({error})") from None
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        flat.update(value if isinstance(value, dict) else {name: value})
+    return flat
