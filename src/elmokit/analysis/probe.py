@@ -16,7 +16,9 @@ from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError
 
 Features = NDArray[np.float16] | NDArray[np.float32]
+Told = Callable[[int, float], None]  # evaluation, loss
 ROWS = 65_536  # features turned into float32 at once; all of them need not fit into the device's memory
+HELD_BYTES = 1 << 30  # of features in float32 that are held at most, rather than made anew for each evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class LinearProbe:
 
     def scores(self, features: Features) -> Tensor:
         """Log probabilities. (N, K)"""
-        parts = [torch.log_softmax(self._logits(part), dim=1) for part in _parts(features, self.weight.device)]
+        parts = [torch.log_softmax(self.logits(part), dim=1) for part in float_parts(features, self.weight.device)]
         return torch.cat(parts) if parts else self.weight.new_zeros(0, len(self.bias))
 
     def predict(self, features: Features) -> NDArray[np.int64]:
@@ -52,8 +54,10 @@ class LinearProbe:
     def accuracy(self, features: Features, labels: NDArray[np.int64]) -> float:
         return float((self.predict(features) == labels).mean()) if len(labels) else 0.0
 
-    def _logits(self, part: Tensor) -> Tensor:
-        return torch.addmm(self.bias, (part - self.mean) / self.scale, self.weight.T)  # (n, K)
+    def logits(self, part: Tensor) -> Tensor:
+        """Scores before the softmax of rows on the probe's device. (n, K)"""
+        weight = self.weight / self.scale  # standardising the few weights is less work than the many rows
+        return torch.addmm(self.bias - weight @ self.mean, part, weight.T)
 
 
 def fit_probe(
@@ -62,22 +66,53 @@ def fit_probe(
     n_classes: int,
     *,
     config: ProbeConfig | None = None,
-    told: Callable[[int, float], None] | None = None,
+    told: Told | None = None,
 ) -> LinearProbe:
     """Train on rows (N, D) and their classes (N,), each below `n_classes`. `told` hears (evaluation, loss)."""
     config = config or ProbeConfig()
-    if features.ndim != 2 or len(features) != len(labels) or not len(labels):
+    check_labels(features, labels, n_classes, axes=2)
+    device = pick_device(config.device)
+    parts = held_parts(features, device)
+    mean, scale = moments(parts, len(features))
+    probe = blank_probe(n_classes, mean, scale)
+    minimise(
+        [probe.weight, probe.bias],
+        lambda: (probe.logits(part) for part in parts()),
+        torch.from_numpy(labels).to(device),
+        penalty=lambda: config.l2 * probe.weight.square().sum(),
+        config=config,
+        told=told,
+    )
+    return LinearProbe(probe.weight.detach(), probe.bias.detach(), mean, scale)
+
+
+def check_labels(features: Features, labels: NDArray[np.int64], n_classes: int, *, axes: int) -> None:
+    """Refuse features without a label each, and labels that are none of the classes."""
+    if features.ndim != axes or len(features) != len(labels) or not len(labels):
         raise InputError(f"features of shape {features.shape} for {len(labels)} labels; expected a row for each label")
     if labels.min() < 0 or labels.max() >= n_classes:
         raise InputError(f"classes from {labels.min()} to {labels.max()}, expected 0 to {n_classes - 1}")
-    device = pick_device(config.device)
-    mean, scale = _moments(features, device)
-    weight = torch.zeros(n_classes, features.shape[1], device=device, requires_grad=True)  # (K, D)
-    bias = torch.zeros(n_classes, device=device, requires_grad=True)  # (K,)
-    probe = LinearProbe(weight, bias, mean, scale)
-    targets = torch.from_numpy(labels).to(device)  # (N,)
+
+
+def blank_probe(n_classes: int, mean: Tensor, scale: Tensor) -> LinearProbe:
+    """A probe that knows nothing yet, ready to be trained."""
+    weight = mean.new_zeros(n_classes, len(mean)).requires_grad_()  # (K, D)
+    bias = mean.new_zeros(n_classes).requires_grad_()  # (K,)
+    return LinearProbe(weight, bias, mean, scale)
+
+
+def minimise(
+    parameters: list[Tensor],
+    logits: Callable[[], Iterator[Tensor]],
+    targets: Tensor,
+    *,
+    penalty: Callable[[], Tensor],
+    config: ProbeConfig,
+    told: Told | None = None,
+) -> None:
+    """L-BFGS on the mean cross entropy of all rows, a stretch of them at a time, and the penalty."""
     optimizer = torch.optim.LBFGS(
-        [weight, bias],
+        parameters,
         max_iter=config.iterations,
         max_eval=2 * config.iterations,
         tolerance_grad=config.tolerance,
@@ -90,13 +125,13 @@ def fit_probe(
     def evaluate() -> Tensor:
         nonlocal evaluations
         optimizer.zero_grad()
-        total = config.l2 * weight.square().sum()
+        total = penalty()
         total.backward()  # type: ignore[no-untyped-call]
         at = 0
-        for part in _parts(features, device):
+        for part in logits():
             wanted = targets[at : at + len(part)]
             at += len(part)
-            loss = nn.functional.cross_entropy(probe._logits(part), wanted, reduction="sum") / len(targets)
+            loss = nn.functional.cross_entropy(part, wanted, reduction="sum") / len(targets)
             loss.backward()  # type: ignore[no-untyped-call]
             total = total.detach() + loss.detach()
         evaluations += 1
@@ -105,24 +140,27 @@ def fit_probe(
         return total
 
     optimizer.step(evaluate)  # type: ignore[no-untyped-call]
-    return LinearProbe(weight.detach(), bias.detach(), mean, scale)
 
 
-def _moments(features: Features, device: torch.device) -> tuple[Tensor, Tensor]:
+def moments(parts: Callable[[], Iterator[Tensor]], rows: int) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each feature; a constant one keeps its scale. (D,), (D,)"""
-    total = torch.zeros(features.shape[1], dtype=torch.float64, device=device)  # (D,)
-    for part in _parts(features, device):
-        total += part.double().sum(dim=0)
-    mean = total / len(features)
-    squares = torch.zeros_like(mean)
-    for part in _parts(features, device):
-        squares += (part.double() - mean).square().sum(dim=0)
-    scale = (squares / len(features)).sqrt()  # (D,)
+    mean = torch.stack([part.double().sum(dim=0) for part in parts()]).sum(dim=0) / rows
+    squares = torch.stack([(part.double() - mean).square().sum(dim=0) for part in parts()]).sum(dim=0)
+    scale = (squares / rows).sqrt()  # (D,)
     scale = torch.where(scale > 1e-6, scale, torch.ones_like(scale))
     return mean.float(), scale.float()
 
 
-def _parts(features: Features, device: torch.device) -> Iterator[Tensor]:
+def float_parts(features: Features, device: torch.device) -> Iterator[Tensor]:
     """Stretches of rows in float32."""
-    for start in range(0, len(features), ROWS):
-        yield torch.from_numpy(np.ascontiguousarray(features[start : start + ROWS])).to(device).float()  # (n, D)
+    rows = max(ROWS // int(np.prod(features.shape[1:-1], dtype=int)), 1)  # of several layers, fewer at once
+    for start in range(0, len(features), rows):
+        yield torch.from_numpy(np.array(features[start : start + rows])).to(device).float()  # (n, ..., D)
+
+
+def held_parts(features: Features, device: torch.device) -> Callable[[], Iterator[Tensor]]:
+    """`float_parts` to be gone through many times: made once and held, unless they are large."""
+    if features.size * 4 > HELD_BYTES:
+        return lambda: float_parts(features, device)
+    held = list(float_parts(features, device))
+    return lambda: iter(held)

@@ -9,15 +9,19 @@ from typer.core import TyperCommand
 from elmokit.cli.apply import apply
 from elmokit.cli.compare import compare
 from elmokit.cli.convert import convert
+from elmokit.cli.drift import drift
 from elmokit.cli.elmo import elmo
 from elmokit.cli.embed import embed
 from elmokit.cli.evaluate import evaluate
 from elmokit.cli.export import export
 from elmokit.cli.finetune import finetune
+from elmokit.cli.index import index
 from elmokit.cli.info import info
+from elmokit.cli.neighbors import neighbors
 from elmokit.cli.perplexity import perplexity
 from elmokit.cli.predict import predict
 from elmokit.cli.pretrain import pretrain
+from elmokit.cli.probe import probe
 from elmokit.cli.train import train
 
 
@@ -39,7 +43,24 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
-for command in (embed, elmo, compare, info, convert, export, pretrain, finetune, perplexity, predict, evaluate, apply):
+for command in (
+    embed,
+    elmo,
+    compare,
+    info,
+    convert,
+    export,
+    pretrain,
+    finetune,
+    perplexity,
+    predict,
+    index,
+    neighbors,
+    drift,
+    probe,
+    evaluate,
+    apply,
+):
     app.command(cls=Command)(command)
 app.add_typer(train)
 

@@ -1,0 +1,192 @@
+"""`elmokit probe`: what a linear classifier can read from each layer."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from elmokit.analysis.probing import ProbeScore
+
+ENCODER_HELP = "Model folder, archive or hub id, bert:NAME, gpt:NAME, static vectors; repeatable; default bundled."
+
+
+class Scored(NamedTuple):
+    """A score and what it belongs to."""
+
+    encoder: str
+    label: str
+    score: "ProbeScore"
+
+
+def probe(
+    train: Annotated[str, typer.Argument(metavar="TRAIN", help="CoNLL-U or column file to train the probes on.")],
+    dev: Annotated[str, typer.Argument(metavar="DEV", help="Another of the same kind, to score them on.")],
+    encoder: Annotated[
+        list[str] | None, typer.Option("--encoder", "-e", "--model", "-m", metavar="MODEL", help=ENCODER_HELP)
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", "-l", help="upos, xpos, deprel; column[:N], type[:N]; repeatable; default upos or column."
+        ),
+    ] = None,
+    layers: Annotated[
+        list[str] | None,
+        typer.Option(help="each, mix, average, concat:1,2, weighted-last-four ...; repeatable; default each, mix."),
+    ] = None,
+    curve: Annotated[
+        str | None, typer.Option(help="Training sizes in sentences for a learning curve, e.g. 100,1000,10000.")
+    ] = None,
+    sentences: Annotated[int, typer.Option(help="Training sentences at most, evenly spaced; 0: all.", min=0)] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="Chart to write: .html, .svg, .png or .json; with --curve, the curve's.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder to keep vectors in for later runs.")] = None,
+    seed: Annotated[int, typer.Option(help="For the control task's labels and the curve's sentences.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Train linear probes on frozen vectors, layer by layer.
+
+        elmokit probe train.conllu dev.conllu --label upos --label deprel
+        elmokit probe train.iob dev.iob --label type --plot ner.svg
+
+    A label is a column of CoNLL-U (upos, xpos, deprel) or of a column file: `column` is the last one as it stands
+    (chunks), `type` the same without B- and I- (entity types), and `column:3` the third.
+
+    Beside each accuracy stands that of a control task, in which every word has a fixed random label: what a probe can
+    learn by heart. Selectivity is the difference. `mix` learns the layers' weights with the probe.
+
+    Any encoders can be put side by side, and the number of training sentences be varied:
+
+        elmokit probe train.conllu dev.conllu -e en -e bert:bert-base-cased
+        elmokit probe train.conllu dev.conllu --curve 100,1000 --plot curve.svg
+    """
+    from rich.console import Console
+
+    from elmokit.analysis.probe import ProbeConfig
+    from elmokit.analysis.probing import Probing
+    from elmokit.analysis.views import EACH, list_views
+    from elmokit.analysis.word_labels import read_word_labels
+    from elmokit.encoders import load_encoder
+    from elmokit.formats import format_of
+
+    if plot is not None:
+        from elmokit.plots import check_chart_path
+
+        check_chart_path(plot)
+    sizes = _sizes(curve)
+    labels = label or (["upos"] if format_of(train) == "conllu" else ["column"])
+    data = [(read_word_labels(train, name).some(sentences), read_word_labels(dev, name)) for name in labels]
+    console, found = Console(highlight=False), list[Scored]()
+    config = ProbeConfig(device=device)
+    sources: list[str | None] = [*encoder] if encoder else [None]
+    for source, called in zip(sources, short_names(sources), strict=True):
+        model = load_encoder(source, device=device)
+        views = list_views(model.layer_names, layers or [EACH, *(["mix"] if model.depth > 1 else [])])
+        typer.echo(model.info, err=True)
+        probing = Probing(model, data[0][0].sentences, data[0][1].sentences, folder=cache)
+        for name, (ours, held) in zip(labels, data, strict=True):
+            for size in sizes:
+                for score in probing.score(ours, held, views, sentences=size, seed=seed, config=config):
+                    found.append(Scored(called, name, score))
+                    _tell(found[-1])
+    for name in labels:
+        _show(console, [one for one in found if one.label == name])
+    if json is not None:
+        _write(found, json)
+    if plot is not None:
+        _draw(found, plot, curve=curve is not None)
+
+
+def _sizes(curve: str | None) -> "list[int | None]":
+    from elmokit.errors import InputError
+
+    if curve is None:
+        return [None]
+    parts = [part.strip() for part in curve.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise InputError(f"--curve {curve!r} not understood; expected numbers of sentences, such as 100,1000,10000")
+    return [int(part) for part in parts]
+
+
+def short_names(sources: "Sequence[str | None]") -> list[str]:
+    """What each encoder is called in tables: the end of its name, or all of it where two ends are alike."""
+    ends = [source.rstrip("/").rpartition("/")[2].rpartition(":")[2] if source else "bundled" for source in sources]
+    return [end if ends.count(end) == 1 else str(source or end) for end, source in zip(ends, sources, strict=True)]
+
+
+def _tell(one: Scored) -> None:
+    score = one.score
+    typer.echo(
+        f"  {one.label}, {score.view}, {score.sentences:,} sentences: {100 * score.accuracy:.2f} "
+        f"(control {100 * score.control:.2f})",
+        err=True,
+    )
+
+
+def _show(console: "Console", found: "Sequence[Scored]") -> None:
+    from rich.table import Table
+
+    first = found[0].score
+    about = f"{first.classes} labels; always the most frequent: {100 * first.majority:.1f}"
+    console.print(f"[bold]{found[0].label}[/bold]  {about}")
+    encoders = list(dict.fromkeys(one.encoder for one in found))
+    for encoder in encoders:
+        if len(encoders) > 1:
+            console.print(encoder, soft_wrap=True)
+        table = Table(box=None, pad_edge=True, header_style="dim")
+        table.add_column("layers", min_width=max(len(one.score.view) for one in found))
+        for head in ("sentences", "accuracy", "control", "selectivity"):
+            table.add_column(head, justify="right")
+        table.add_column("layer weights" if any(one.score.shares for one in found) else "")
+        for score in (one.score for one in found if one.encoder == encoder):
+            numbers = (f"{100 * value:.2f}" for value in (score.accuracy, score.control, score.selectivity))
+            shares = " ".join(f"{share:.2f}" for share in score.shares)
+            table.add_row(score.view, f"{score.sentences:,}", *numbers, shares)
+        console.print(table)
+    console.print()
+
+
+def _write(found: "Sequence[Scored]", path: Path) -> None:
+    from dataclasses import asdict
+    from json import dumps
+
+    from elmokit.formats import write_text
+
+    rows = [
+        {"encoder": one.encoder, "label": one.label, **asdict(one.score), "selectivity": one.score.selectivity}
+        for one in found
+    ]
+    write_text(path, dumps(rows, indent=2, ensure_ascii=False) + "\n")
+
+
+def _draw(found: "Sequence[Scored]", path: Path, *, curve: bool) -> None:
+    from elmokit.plots import CurvePoint, Value, draw_bars, draw_lines, save_chart
+
+    several = len({one.encoder for one in found}) > 1
+    labels = len({one.label for one in found}) > 1
+
+    def named(one: Scored, *more: str) -> str:
+        return ", ".join([*([one.label] if labels else []), *([one.encoder] if several else []), *more])
+
+    if curve:
+        points = [
+            CurvePoint(one.score.sentences, 100 * one.score.accuracy, named(one, one.score.view)) for one in found
+        ]
+        title = "Probes by number of training sentences"
+        chart = draw_lines(points, title=title, x="training sentences", y="accuracy, %", log=True)
+    else:
+        values = [
+            Value(one.score.view, 100 * one.score.accuracy, named(one), baseline=100 * one.score.control)
+            for one in found
+        ]
+        title = f"Linear probes: {', '.join(dict.fromkeys(one.label for one in found))}"
+        chart = draw_bars(values, title=title, axis="accuracy, %", baseline="control task (random label per word)")
+    save_chart(chart, path)
+    typer.echo(f"{path}: written", err=True)
