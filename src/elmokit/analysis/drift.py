@@ -1,0 +1,191 @@
+"""How the use of words differs between two corpora or periods: the task of lexical semantic change.
+
+Each corpus is an index of the same model and layers. Of a word's occurrences in both, as directions from the mean:
+
+apd   the mean cosine distance of an occurrence in one corpus to one in the other. High for words of many uses, too
+prt   the cosine distance of the two means ("prototypes"): 0 where both are used alike on the whole
+jsd   the Jensen-Shannon divergence, in bits from 0 to 1, of the shares of groups (k-means over both): a new use shows
+p     the share of random exchanges between the corpora whose prt is as large: what accident alone would do. Few
+      occurrences make large distances by accident, so this is looked at first
+
+References: Giulianelli et al. 2020 (ACL), Kutuzov and Giulianelli 2020 (SemEval task 1).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.analysis.kmeans import group_directions
+from elmokit.analysis.neighbours import require_word
+from elmokit.errors import InputError
+from elmokit.index import Index, Occurrence
+from elmokit.index.exact import centred
+
+Measure = Literal["apd", "prt", "jsd"]
+Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class DriftConfig:
+    """`per_word` occurrences at most are looked at in each corpus, evenly spaced; words with fewer than `min_count` in
+    either are left out."""
+
+    by: Measure = "prt"  # what the list is ranked by
+    min_count: int = 10
+    per_word: int = 200
+    clusters: int = 5
+    shuffles: int = 200  # exchanges for p
+    examples: int = 3  # occurrences shown of each corpus
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.by not in ("apd", "prt", "jsd"):
+            raise InputError(f"cannot rank by {self.by!r}; expected apd, prt or jsd")
+        if self.min_count < 2 or self.per_word < self.min_count:
+            raise InputError(
+                f"min_count {self.min_count} and per_word {self.per_word}: expected 2 or more, and no fewer looked at "
+                "than are needed"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class WordDrift:
+    """One word. The examples are the occurrences of each corpus that are most unlike the other corpus."""
+
+    word: str
+    first: int  # occurrences in the first corpus
+    second: int
+    apd: float
+    prt: float
+    jsd: float
+    p: float
+    first_examples: tuple[Occurrence, ...]
+    second_examples: tuple[Occurrence, ...]
+
+
+def measure_drift(
+    first: Index,
+    second: Index,
+    *,
+    words: Iterable[str] | None = None,
+    config: DriftConfig | None = None,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> list[WordDrift]:
+    """Words by how much their use differs, the most first; `told` hears (words done, words in all).
+
+    Without `words` these are all that stand often enough in both as they are spelled. A given word that does not stand
+    in one of them at all is an error; one that stands there too rarely is left out.
+    """
+    config = config or DriftConfig()
+    _check_alike(first, second)
+    if words is None:
+        common = first.words.keys() & second.words.keys()
+    else:
+        common = {spelling for word in words for spelling in _required(first, second, word)}
+    chosen = sorted(word for word in common if min(first.words[word], second.words[word]) >= config.min_count)
+    total = max(len(first) + len(second), 1)
+    mean = np.asarray((first.mean * len(first) + second.mean * len(second)) / total, dtype=np.float32)  # (D,)
+    found = []
+    for done, word in enumerate(chosen, 1):
+        found.append(_measure(first, second, word, mean, config))
+        told(done, len(chosen))
+    return sorted(found, key=lambda drift: (-getattr(drift, config.by), drift.word))
+
+
+def mean_distance(first: Rows, second: Rows) -> float:
+    """APD of directions (n, D) and (m, D): the mean over all pairs of 1 minus their cosine."""
+    return float(1 - first.mean(axis=0) @ second.mean(axis=0))
+
+
+def distance_of_means(first: Rows, second: Rows) -> float:
+    """PRT of directions (n, D) and (m, D)."""
+    return float(_distances(first.mean(axis=0)[None], second.mean(axis=0)[None])[0])
+
+
+def share_divergence(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """JSD in bits of the shares of labels (n,) and (m,), numbered from 0."""
+    n = int(max(first.max(initial=0), second.max(initial=0))) + 1
+    shares = np.stack([np.bincount(first, minlength=n) / len(first), np.bincount(second, minlength=n) / len(second)])
+    half = np.broadcast_to(shares.mean(axis=0), shares.shape)
+    there = shares > 0
+    return float((shares[there] * np.log2(shares[there] / half[there])).sum() / 2)
+
+
+def chance_of(first: Rows, second: Rows, *, shuffles: int, seed: int) -> float:
+    """The share of random exchanges of occurrences, the real one counted in, that move the means as far apart."""
+    both, n = np.concatenate([first, second]), len(first)
+    rng = np.random.default_rng(seed)
+    sides = np.zeros((shuffles, len(both)), dtype=np.float32)
+    for row in sides:
+        row[rng.permutation(len(both))[:n]] = 1
+    sums = sides @ both  # (shuffles, D)
+    apart = _distances(sums, both.sum(axis=0) - sums)  # (shuffles,); the length of a sum does not matter
+    return float((1 + (apart >= distance_of_means(first, second) - 1e-7).sum()) / (1 + shuffles))
+
+
+def _measure(first: Index, second: Index, word: str, mean: Rows, config: DriftConfig) -> WordDrift:
+    rows = [_some(index.rows_of(word), config.per_word) for index in (first, second)]
+    a, b = (centred(index.vectors(some), mean) for index, some in zip((first, second), rows, strict=True))
+    groups = group_directions(np.concatenate([a, b]), config.clusters, seed=config.seed)
+    lean = _directions(a.mean(axis=0)) - _directions(b.mean(axis=0))  # (D,), from the second to the first
+    return WordDrift(
+        word,
+        first.words[word],
+        second.words[word],
+        mean_distance(a, b),
+        distance_of_means(a, b),
+        share_divergence(groups.labels[: len(a)], groups.labels[len(a) :]),
+        chance_of(a, b, shuffles=config.shuffles, seed=config.seed),
+        _examples(first, rows[0], a @ lean, config.examples),
+        _examples(second, rows[1], -(b @ lean), config.examples),
+    )
+
+
+def _examples(index: Index, rows: NDArray[np.int64], lean: Rows, count: int) -> tuple[Occurrence, ...]:
+    """The foremost rows whose sentences differ."""
+    best: dict[str, Occurrence] = {}
+    for k in np.argsort(-lean, kind="stable").tolist():
+        if len(best) == count:
+            break
+        occurrence = index.occurrence(int(rows[k]), float(lean[k]))
+        best.setdefault(" ".join(occurrence.text.split()), occurrence)
+    return tuple(best.values())
+
+
+def _some(rows: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    """Evenly spaced, so that no part of a corpus speaks for all of it."""
+    if len(rows) <= limit:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, limit).round().astype(np.int64)]
+
+
+def _directions(vector: Rows) -> Rows:
+    length = np.linalg.norm(vector)
+    return vector / length if length > 0 else vector
+
+
+def _distances(a: Rows, b: Rows) -> Rows:
+    """Cosine distances row by row; 0 from or to nothing. (n,)"""
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    products = (a * b).sum(axis=1)
+    cosines: Rows = np.divide(products, lengths, out=np.ones_like(products), where=lengths > 0)
+    return 1 - cosines
+
+
+def _required(first: Index, second: Index, word: str) -> set[str]:
+    return set(require_word(first, word)) & set(require_word(second, word))
+
+
+def _check_alike(first: Index, second: Index) -> None:
+    for what in ("model", "tokenizer"):
+        one, other = getattr(first.manifest, what), getattr(second.manifest, what)
+        if one != other:
+            raise InputError(f"{first.folder} and {second.folder} have another {what} each; make both with the same")
+    if first.settings.layers != second.settings.layers:
+        raise InputError(
+            f"{first.folder} holds layers {first.settings.layers!r}, {second.folder} {second.settings.layers!r}; make "
+            "both with the same"
+        )

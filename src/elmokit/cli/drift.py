@@ -1,0 +1,187 @@
+"""`elmokit drift`: words that are used differently in two corpora or periods."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from elmokit.analysis.drift import DriftConfig, WordDrift
+    from elmokit.index import Index
+    from elmokit.text import Sentence
+
+
+def drift(
+    first: Annotated[str, typer.Argument(metavar="CORPUS1", help="Text (file, folder, pattern) or an index.")],
+    second: Annotated[str, typer.Argument(metavar="CORPUS2", help="The other one, of the same kind.")],
+    words: Annotated[
+        Path | None, typer.Option(help="File of words to look at; default all that are frequent in both.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="Rank by prt, apd or jsd.")] = "prt",
+    number: Annotated[int, typer.Option("--number", "-n", help="Words to show.", min=1)] = 20,
+    examples: Annotated[int, typer.Option(help="Occurrences of each corpus to show for a word.", min=0)] = 2,
+    min_count: Annotated[int, typer.Option(help="Occurrences that a word needs in each corpus.", min=2)] = 10,
+    per_word: Annotated[int, typer.Option(help="Occurrences looked at in each corpus at most.", min=2)] = 200,
+    clusters: Annotated[int, typer.Option(help="Groups of uses for jsd.", min=2)] = 5,
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder to keep the two indexes of texts in, for another time.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the words shown: .html, .svg, .png or .json (needs altair).")
+    ] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON lines with all words, for programs.")] = False,
+    layers: Annotated[str, typer.Option(help="For texts: which layer, or average, concat:1,2 ...")] = "top",
+    whole_lines: Annotated[
+        bool, typer.Option("--lines", help="A line is a sentence; else a paragraph, to be cut into sentences.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="For texts: model, as in elmokit embed; default bundled.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Rank words by how differently they are used in two corpora or periods.
+
+        elmokit drift letters-1860.txt news-2010.txt
+        elmokit drift index1/ index2/ --words words.txt --plot drift.html
+
+    prt is the distance of a word's mean vectors, apd the mean distance of its occurrences across the corpora, jsd the
+    divergence of the shares of its groups of uses; p says how often chance alone would move the means as far apart.
+    The examples are the occurrences of each corpus that are most unlike the other's.
+    """
+    from contextlib import ExitStack
+    from tempfile import TemporaryDirectory
+
+    from elmokit.analysis.drift import DriftConfig, measure_drift
+    from elmokit.cli.corpus import read_words
+    from elmokit.errors import InputError
+    from elmokit.index import Index
+    from elmokit.index.settings import MANIFEST
+
+    config = DriftConfig(
+        by=by,  # type: ignore[arg-type]
+        min_count=min_count,
+        per_word=per_word,
+        clusters=clusters,
+        examples=examples,
+    )
+    if plot is not None:
+        from elmokit.plots import check_chart_path
+
+        check_chart_path(plot)
+    wanted = read_words(words) if words else None
+    indexed = [(Path(corpus) / MANIFEST).exists() for corpus in (first, second)]
+    if len(set(indexed)) == 2:
+        raise InputError(f"of {first} and {second} one is an index and one is text; give two of the same kind")
+    with ExitStack() as stack:
+        if all(indexed):
+            pair = (Index.open(first), Index.open(second))
+        else:
+            folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="elmokit-drift-")))
+            pair = _index_texts((first, second), folder, wanted, config, layers, model, device, whole_lines=whole_lines)
+        found = measure_drift(*pair, words=wanted, config=config)
+        if jsonl:
+            _print_json(found)
+        else:
+            _print(found[:number], len(found), (first, second), config)
+        if plot is not None:
+            _draw(found[:number], plot, (first, second))
+
+
+def _index_texts(
+    corpora: tuple[str, str],
+    folder: Path,
+    wanted: "Sequence[str] | None",
+    config: "DriftConfig",
+    layers: str,
+    model: str | None,
+    device: str,
+    *,
+    whole_lines: bool,
+) -> "tuple[Index, Index]":
+    """Only words that are frequent enough in both are embedded, so the texts are read twice."""
+    from collections import Counter
+
+    from elmokit.cli.corpus import name_corpus, read_corpus
+    from elmokit.encoders import load_encoder
+    from elmokit.errors import InputError
+    from elmokit.formats import ReadReport
+    from elmokit.index import ENGLISH_STOP_WORDS, Index, IndexSettings
+
+    names = [name_corpus([corpus]) for corpus in corpora]
+    if not all(names):
+        raise InputError("texts are read twice, which standard input cannot be; give files")
+    encoder = load_encoder(model, device=device)
+
+    def read(corpus: str) -> "Iterator[Sentence]":
+        return read_corpus(
+            [corpus],
+            tokenizer=encoder.tokenizer,
+            whole_lines=whole_lines,
+            format="auto",
+            field="text",
+            report=ReadReport(),
+        )
+
+    if wanted is None:
+        counts = [Counter(token for sentence in read(corpus) for token in sentence.tokens) for corpus in corpora]
+        common = (w for w in counts[0] if min(counts[0][w], counts[1][w]) >= config.min_count)
+        stop = set(ENGLISH_STOP_WORDS)
+        wanted = sorted(w for w in common if any(map(str.isalpha, w)) and w.casefold() not in stop)
+        if not wanted:
+            raise InputError(
+                f"no word stands {config.min_count} times in both texts; give longer ones or a smaller --min-count"
+            )
+    settings = IndexSettings(layers=layers, words=tuple(wanted), per_word=config.per_word)
+    first, second = (
+        Index.build(encoder, read(corpus), folder / place, settings=settings, name=name)
+        for corpus, place, name in zip(corpora, ("first", "second"), names, strict=True)
+    )
+    return first, second
+
+
+def _print_json(found: "Sequence[WordDrift]") -> None:
+    import json
+    from dataclasses import asdict
+
+    for word in found:
+        typer.echo(json.dumps(asdict(word), ensure_ascii=False))
+
+
+def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], config: "DriftConfig") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from elmokit.cli.neighbors import line_of
+
+    console = Console(highlight=False)
+    if not found:
+        console.print(f"no word stands {config.min_count} times in both")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("word")
+    for head in ("in 1", "in 2", "apd", "prt", "jsd", "p"):
+        table.add_column(head, justify="right")
+    for drift in found:
+        numbers = f"{drift.apd:.3f}", f"{drift.prt:.3f}", f"{drift.jsd:.3f}", f"{drift.p:.3f}"
+        table.add_row(Text(drift.word), f"{drift.first:,}", f"{drift.second:,}", *numbers)
+    console.print(Text(f"1  {names[0]}\n2  {names[1]}\n", "dim"))
+    console.print(table)
+    if total > len(found):
+        console.print(Text(f"... and {total - len(found):,} more words", "dim"))
+    for drift in found if config.examples else ():
+        console.print()
+        for number, examples in (("1", drift.first_examples), ("2", drift.second_examples)):
+            for one in examples:
+                console.print(line_of(console, number, one.text[: one.start], one.word, one.text[one.end :]))
+
+
+def _draw(found: "Sequence[WordDrift]", path: Path, names: tuple[str, str]) -> None:
+    from elmokit.plots import Value, draw_bars, save_chart
+
+    measures = ("prt", "apd", "jsd")
+    values = [Value(drift.word, getattr(drift, measure), measure) for measure in measures for drift in found]
+    save_chart(draw_bars(values, title=f"Change of use from {names[0]} to {names[1]}", digits=2), path)
+    typer.echo(f"{path}: drawn", err=True)

@@ -1,0 +1,60 @@
+"""Exact search: every stored vector is looked at, some thousand at a time.
+
+Likeness is the cosine of what is left of two vectors when the index's mean is taken off. Contextual vectors crowd into
+one direction, more so in some layers and models than in others, and without the mean everything is like everything.
+The mean grows with the index, so vectors are stored as they came and it is taken off here.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.index.segment import Rows, Segment
+
+BLOCK = 2048  # rows in float32 at once: what a processor keeps near
+TINY = 1e-6  # shorter than that is nothing but rounding
+
+
+class Nearest(NamedTuple):
+    """The best rows of each query and how alike they are, the best first; -1 and -inf where there are no more."""
+
+    rows: NDArray[np.int64]  # (Q, k)
+    scores: Rows  # (Q, k)
+
+
+def centred(vectors: Rows, mean: Rows) -> Rows:
+    """Without the mean, and of length 1; what is the mean itself becomes zero. (n, D)"""
+    left = np.asarray(vectors, dtype=np.float32) - mean
+    lengths = np.sqrt(np.einsum("nd,nd->n", left, left))  # (n,)
+    left /= np.where(lengths > TINY, lengths, np.inf)[:, None]
+    return left
+
+
+def scan(segments: Sequence[Segment], queries: Rows, mean: Rows, *, k: int, first: int = 0) -> Nearest:
+    """The k nearest rows, from row `first` on, of each query (Q, D), which is centred already."""
+    best, base = nothing(len(queries), k), 0
+    for segment in segments:
+        for start in range(max(first - base, 0), len(segment), BLOCK):
+            scores = queries @ centred(segment.decode(start, start + BLOCK), mean).T  # (Q, n)
+            rows = np.arange(base + start, base + start + scores.shape[1])
+            best = merge(best, Nearest(np.broadcast_to(rows, scores.shape), scores), k=k)
+        base += len(segment)
+    return best
+
+
+def nothing(queries: int, k: int) -> Nearest:
+    """To begin with."""
+    return Nearest(np.full((queries, k), -1), np.full((queries, k), -np.inf, dtype=np.float32))
+
+
+def merge(some: Nearest, more: Nearest, *, k: int) -> Nearest:
+    """The k best of both, equal scores by row."""
+    if more.scores.shape[1] > 4 * k:  # most of a block falls away without being sorted
+        part = np.argpartition(-more.scores, k, axis=1)[:, :k]
+        more = Nearest(np.take_along_axis(more.rows, part, axis=1), np.take_along_axis(more.scores, part, axis=1))
+    rows = np.concatenate([some.rows, more.rows], axis=1)
+    scores = np.concatenate([some.scores, more.scores], axis=1)
+    order = np.lexsort((rows, -scores), axis=1)[:, :k]
+    return Nearest(np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1))

@@ -1,0 +1,310 @@
+"""`Index`: the vectors of all occurrences of words in a corpus, on disk, and the nearest of them to any vector.
+
+index = Index.build(elmo, sentences, "index")
+index.search(elmo.encode_tokens("the players of the play", layers="top")[4])
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.encoders.encoder import Encoder
+from elmokit.encoders.given import Given, read_request
+from elmokit.errors import FormatError, InputError
+from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
+from elmokit.index.graph import Graph, load_usearch, make_graph
+from elmokit.index.growth import GrowthReport, add_text, drop_run, locked, read_segments
+from elmokit.index.segment import Rows
+from elmokit.index.settings import MANIFEST, IndexSettings, Manifest, TextRun
+
+SPARE = 4  # candidates taken from the graph for each neighbour asked for
+EXPANSIONS = (64, 128, 256, 512, 1024)  # what `tune` tries
+ENOUGH = 0.97  # recall at which it stops
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A word where it stands: `text[start:end]` is the word, `position` its number among the tokens."""
+
+    row: int
+    word: str
+    text: str
+    start: int
+    end: int
+    position: int
+    score: float = 0.0  # how alike it is to what was searched for
+
+
+class Index:
+    """An index on disk. Whoever has it open sees it as it was then, but for what is added through the same object."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._look()
+
+    def _look(self) -> None:
+        """See what is on the disk now."""
+        for name in ("mean", "words", "graph", "_spellings"):
+            self.__dict__.pop(name, None)
+        self.manifest = Manifest.read(self.folder)
+        self.segments = read_segments(self.folder)
+        sizes = np.array([len(segment) for segment in self.segments], dtype=np.int64)  # (segments,)
+        self.ends = np.cumsum(sizes)  # (segments,)
+        self.begins = self.ends - sizes  # (segments,)
+        for segment in self.segments:
+            if segment.width != self.manifest.width:
+                raise FormatError(
+                    f"{segment.path} has vectors of {segment.width}, but those of {self.folder} have "
+                    f"{self.manifest.width}; it belongs to another index"
+                )
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Index":
+        """The index in a folder."""
+        return cls(folder)
+
+    @classmethod
+    def build(
+        cls,
+        encoder: Encoder,
+        sentences: Given,
+        folder: str | Path,
+        *,
+        settings: IndexSettings | None = None,
+        name: str = "",
+        batch_tokens: int | None = None,
+        restart: bool = False,
+        told: Callable[[GrowthReport], None] = lambda report: None,
+    ) -> "Index":
+        """The index in this folder with these sentences in it: begun if it is not there, gone on with if it is.
+
+        Without `settings` an index keeps those it has. The same call after a kill goes on from the last segment. For
+        the other options see `grow`, which this calls.
+        """
+        index = cls.begin(encoder, folder, settings=settings)
+        index.grow(encoder, sentences, name=name, batch_tokens=batch_tokens, restart=restart, told=told)
+        return index
+
+    @classmethod
+    def begin(cls, encoder: Encoder, folder: str | Path, *, settings: IndexSettings | None = None) -> "Index":
+        """The index in this folder, an empty one if it is not there; see `build`."""
+        folder = Path(folder)
+        if not (folder / MANIFEST).exists():
+            if folder.is_dir() and any(p.name != "lock" and not p.name.endswith(".tmp") for p in folder.iterdir()):
+                raise InputError(f"{folder}: is a folder of other things; give a new or an empty one for the index")
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder):
+                Manifest.of(encoder, settings or IndexSettings()).write(folder)
+        index = cls(folder)
+        index.manifest.check_encoder(encoder, folder)
+        if settings is not None:
+            index.manifest.check_settings(settings, folder)
+        return index
+
+    def grow(
+        self,
+        encoder: Encoder,
+        sentences: Given,
+        *,
+        name: str = "",
+        batch_tokens: int | None = None,
+        restart: bool = False,
+        told: Callable[[GrowthReport], None] = lambda report: None,
+    ) -> GrowthReport:
+        """Add sentences. Memory holds one segment, and a kill costs one at most.
+
+        name     what the text is called; a text that was added under the same name is not added again
+        restart  drop what an unfinished run has added before, whatever its text was
+        told     hears how far it is
+        """
+        with locked(self.folder):
+            self.manifest = Manifest.read(self.folder)
+            self.manifest.check_encoder(encoder, self.folder)
+            request = read_request(sentences, tokenizer=encoder.tokenizer)
+            if request.single:
+                raise InputError("one string was given, expected a list of sentences, a generator or a Path")
+            runs = self.manifest.runs
+            unfinished = bool(runs) and not runs[-1].complete
+            number = len(runs) - unfinished
+            if name and any(run.name == name and run.complete for run in runs):
+                return GrowthReport(known=True)
+            if unfinished and restart:
+                drop_run(self.folder, number)
+            self.manifest = self.manifest.with_run(number, TextRun(name))
+            if not unfinished or restart:
+                self.manifest.write(self.folder)
+            self._look()
+            report = add_text(
+                self.folder,
+                self.manifest,
+                number,
+                encoder,
+                request.sentences,
+                counts=self.words if self.manifest.settings.per_word else {},
+                batch_tokens=batch_tokens,
+                told=told,
+            )
+            finished = TextRun(name, complete=True, sentences=report.sentences)
+            self.manifest = self.manifest.with_run(number, finished)
+            self.manifest.write(self.folder)
+            self._look()
+        return report
+
+    def __len__(self) -> int:
+        """N, the number of occurrences."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def settings(self) -> IndexSettings:
+        return self.manifest.settings
+
+    @property
+    def finished(self) -> bool:
+        """Whether every text that was begun is in it as a whole."""
+        return all(run.complete for run in self.manifest.runs)
+
+    @cached_property
+    def mean(self) -> Rows:
+        """The mean of all vectors. (D,)"""
+        total = sum((segment.total for segment in self.segments), start=np.zeros(self.manifest.width))
+        return np.asarray(total / max(len(self), 1), dtype=np.float32)
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        """How often each word stands in it, as it is spelled."""
+        found: Counter[str] = Counter()
+        for segment in self.segments:
+            counts = np.bincount(segment.words, minlength=len(segment.vocabulary)).tolist()
+            for word, count in zip(segment.vocabulary, counts, strict=True):
+                found[word] += count
+        return found
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The approximate index, where one has been made."""
+        return Graph.open(self.folder)
+
+    def spelled(self, word: str) -> list[str]:
+        """The word as it stands in the index: as given if it does, else whatever its case."""
+        if word in self.words:
+            return [word]
+        return [other for other in self.words if other.casefold() == word.casefold()]
+
+    def rows_of(self, word: str) -> NDArray[np.int64]:
+        """The rows of a word as it is spelled. (n,)"""
+        found = [np.zeros(0, dtype=np.int64)]
+        for segment, base in zip(self.segments, self.begins, strict=True):
+            if (number := segment.vocabulary.get(word)) is not None:
+                found.append(np.flatnonzero(segment.words == number) + base)
+        return np.concatenate(found)
+
+    def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Rows:
+        """Rows as they were stored. (n, D)"""
+        wanted = np.asarray(rows, dtype=np.int64)
+        found = np.zeros((len(wanted), self.manifest.width), dtype=np.float32)
+        homes = np.searchsorted(self.ends, wanted, side="right")  # (n,)
+        for home in np.unique(homes):
+            here = homes == home
+            found[here] = self.segments[home].vectors(wanted[here] - self.begins[home])
+        return found
+
+    def occurrence(self, row: int, score: float = 0.0) -> Occurrence:
+        """The word and its sentence at a row."""
+        if not 0 <= row < len(self):
+            raise InputError(f"row {row} asked for, but {self.folder} has rows 0 to {len(self) - 1}")
+        home = int(np.searchsorted(self.ends, row, side="right"))
+        segment, at = self.segments[home], row - int(self.begins[home])
+        text = segment.text(int(segment.sentences[at]))
+        start, end = segment.spans[at].tolist()
+        return Occurrence(
+            row, self._spellings[home][int(segment.words[at])], text, start, end, int(segment.positions[at]), score
+        )
+
+    def sentence_of(self, row: int) -> tuple[int, int]:
+        """Which sentence a row stands in: the segment's number and the sentence's in it."""
+        home = int(np.searchsorted(self.ends, row, side="right"))
+        return home, int(self.segments[home].sentences[row - int(self.begins[home])])
+
+    def search(
+        self, vectors: Rows, *, k: int = 10, exact: bool = False, rows: NDArray[np.int64] | None = None
+    ) -> Nearest:
+        """The k nearest occurrences of each vector (Q, D), or of one vector (D,).
+
+        The vectors are as the encoder gives them for the index's layers. The graph is used where there is one, unless
+        `exact` is asked for; `rows` searches among these only, and is exact.
+        """
+        given = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
+        if given.shape[1] != self.manifest.width:
+            raise InputError(
+                f"vectors of {given.shape[1]} given, but those of {self.folder} have {self.manifest.width}"
+            )
+        queries = centred(given, self.mean)
+        if rows is not None:
+            best = nothing(len(given), k)
+            for at in range(0, len(rows), BLOCK):
+                some = rows[at : at + BLOCK]
+                scores = queries @ centred(self.vectors(some), self.mean).T  # (Q, n)
+                best = merge(best, Nearest(np.broadcast_to(some, scores.shape), scores), k=k)
+            return best
+        if exact or self.graph is None:
+            return scan(self.segments, queries, self.mean, k=k)
+        proposed = self.graph.propose(given, count=min(SPARE * k, len(self.graph)))
+        found = [self.search(one, k=k, rows=some) for one, some in zip(given, proposed, strict=True)]
+        best = Nearest(np.concatenate([f.rows for f in found]), np.concatenate([f.scores for f in found]))
+        if len(self.graph) < len(self):  # what the graph does not have yet
+            best = merge(best, scan(self.segments, queries, self.mean, k=k, first=len(self.graph)), k=k)
+        return best
+
+    def make_graph(self, *, threads: int = 0, told: Callable[[int], None] = lambda rows: None) -> Graph:
+        """Make or complete the approximate index; `told` hears how many more rows it has. Needs usearch.
+
+        `threads` is 0 for all cores.
+        """
+        load_usearch()
+        with locked(self.folder):
+            earlier = self.graph
+            if earlier is not None and len(earlier) == len(self):
+                return earlier
+            made = make_graph(self.folder, self.segments, self.mean, earlier=earlier, threads=threads, told=told)
+            self.__dict__["graph"] = made
+        self.tune()
+        return made
+
+    def tune(self, *, queries: int = 200, k: int = 10) -> float:
+        """Measure recall and settle how far the graph is searched: the least that finds 97 of 100; kept with it."""
+        graph = self.graph
+        if graph is None:
+            raise InputError(f"{self.folder} has no graph, so its search is exact; make one first (make_graph)")
+        sample = np.random.default_rng(0).choice(len(self), size=min(queries, len(self)), replace=False)
+        truth = self._others(sample, k=k, exact=True)
+        recall = 0.0
+        for expansion in EXPANSIONS:
+            graph.description = replace(graph.description, expansion=expansion)
+            recall = _recall(truth, self._others(sample, k=k, exact=False))
+            if recall >= ENOUGH:
+                break
+        graph.described(recall=recall, checked=len(sample))
+        return recall
+
+    def recall(self, *, queries: int = 200, k: int = 10, seed: int = 1) -> float:
+        """The share of the k nearest neighbours that the graph finds, of rows of the index, themselves left out."""
+        sample = np.random.default_rng(seed).choice(len(self), size=min(queries, len(self)), replace=False)
+        return _recall(self._others(sample, k=k, exact=True), self._others(sample, k=k, exact=False))
+
+    def _others(self, sample: NDArray[np.int64], *, k: int, exact: bool) -> list[list[int]]:
+        found = self.search(self.vectors(sample), k=k + 1, exact=exact).rows.tolist()
+        return [[row for row in rows if row != own][:k] for own, rows in zip(sample.tolist(), found, strict=True)]
+
+    @cached_property
+    def _spellings(self) -> list[list[str]]:
+        return [list(segment.vocabulary) for segment in self.segments]
+
+
+def _recall(truth: list[list[int]], found: list[list[int]]) -> float:
+    shares = [len(set(a) & set(b)) / len(a) for a, b in zip(truth, found, strict=True) if a]
+    return float(np.mean(shares)) if shares else 1.0

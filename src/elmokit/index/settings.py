@@ -1,0 +1,126 @@
+"""What an index holds, and `index.json`, which says so: the model, the layers, which words, which texts."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from elmokit.encoders.encoder import Encoder
+from elmokit.errors import FormatError, InputError
+from elmokit.formats import write_text
+from elmokit.layers import LayerChoice
+
+Precision = Literal["int8", "float16"]
+MANIFEST = "index.json"
+MARK = "elmokit index"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """Which vectors of which words are kept; settled when an index is begun.
+
+    precision   "int8" (each vector with a scale of its own; a byte a number) or "float16" (two bytes)
+    words       only these, whatever their case; empty: all
+    stop_words  all but these, whatever their case
+    per_word    at most so many occurrences of each word as it is spelled, the first ones; None: all
+    """
+
+    layers: str = "top"
+    precision: Precision = "int8"
+    punctuation: bool = False  # tokens without a letter or digit too
+    min_length: int = 1  # characters
+    words: tuple[str, ...] = ()
+    stop_words: tuple[str, ...] = ()
+    per_word: int | None = None
+
+    def __post_init__(self) -> None:
+        if LayerChoice.parse(self.layers).kind == "all":
+            raise InputError(
+                "an index holds one vector per word, layers 'all' are several; choose 'top', 'average', 'concat:1,2'"
+            )
+        if self.precision not in get_args(Precision):
+            raise InputError(
+                f"precision {self.precision!r} not understood; expected {' or '.join(get_args(Precision))}"
+            )
+        if self.per_word is not None and self.per_word < 1:
+            raise InputError(f"per_word is {self.per_word}; at least 1 is needed, or None for all")
+
+
+@dataclass(frozen=True, slots=True)
+class TextRun:
+    """A text that was added, or is being added."""
+
+    name: str
+    complete: bool = False
+    sentences: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`index.json`."""
+
+    model: str  # the encoder's fingerprint
+    source: str  # where it was read from
+    tokenizer: str
+    width: int
+    settings: IndexSettings
+    runs: tuple[TextRun, ...] = field(default=())
+
+    @classmethod
+    def of(cls, encoder: Encoder, settings: IndexSettings) -> "Manifest":
+        return cls(
+            encoder.fingerprint,
+            encoder.source,
+            f"{encoder.tokenizer.name} {encoder.tokenizer.version}",
+            LayerChoice.parse(settings.layers).width(encoder.depth, encoder.width),
+            settings,
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        path = folder / MANIFEST
+        if not path.is_file():
+            raise InputError(f"{folder}: holds no index (no {MANIFEST}); make one with  elmokit index TEXT -o {folder}")
+        try:
+            fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if (fields.pop("format"), fields.pop("version")) != (MARK, VERSION):
+                raise FormatError(f"{path}: not an index that this version of elmokit reads")
+            stored = fields.pop("settings")
+            lists = {key: tuple(stored[key]) for key in ("words", "stop_words")}
+            runs = tuple(TextRun(**run) for run in fields.pop("runs"))
+            return cls(**fields, settings=IndexSettings(**(stored | lists)), runs=runs)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"{path}: damaged ({error}); restore it, or make the index anew") from error
+
+    def write(self, folder: Path) -> None:
+        fields = {"format": MARK, "version": VERSION, **asdict(self)}
+        write_text(folder / MANIFEST, json.dumps(fields, indent=2))
+
+    def with_run(self, number: int, run: TextRun) -> "Manifest":
+        """With this run in the place of run `number`, or behind the last."""
+        return replace(self, runs=(*self.runs[:number], run, *self.runs[number + 1 :]))
+
+    def check_encoder(self, encoder: Encoder, folder: Path) -> None:
+        """Vectors of two models say nothing of each other."""
+        if encoder.fingerprint != self.model:
+            raise InputError(
+                f"{folder} holds vectors of another model ({self.source}) than {encoder.source}; use that model, or "
+                "make an index of its own for this one"
+            )
+
+    def check_settings(self, settings: IndexSettings, folder: Path) -> None:
+        then, now = asdict(self.settings), asdict(settings)
+        changed = [f"{key}: {_shown(then[key])} there, {_shown(now[key])} now" for key in now if then[key] != now[key]]
+        if changed:
+            raise InputError(
+                f"{folder} was begun with other settings ({'; '.join(changed)}); leave them out to take those of the "
+                "index, or make another index"
+            )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"{len(value)} words"
+    return repr(value)

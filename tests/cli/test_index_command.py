@@ -1,0 +1,136 @@
+"""`elmokit index`, `neighbors` and `drift` as a user meets them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+PARAGRAPHS = """\
+The actors read the play aloud. They play it every night.
+\nChildren play in the park. The play was long.
+Zoë's café sells naïve art, 猫 and 犬. 🎭 The play is the thing!
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(PARAGRAPHS * 3, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def index(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> Path:
+    done = cli("index", corpus, "-o", tmp_path / "index", "-m", model_folder)
+    assert done.code == 0, done.err
+    return tmp_path / "index"
+
+
+def test_paragraphs_become_sentences_and_what_is_there_is_not_added_again(
+    cli: Cli, index: Path, corpus: Path, tmp_path: Path
+) -> None:
+    again = cli("index", corpus, "-o", index)
+    assert again.code == 0, again.err
+    assert "in it already" in again.err
+    more = tmp_path / "more.txt"
+    more.write_text("One more line.\n")
+    done = cli("index", more, "-o", index)
+    assert "occurrences added: 3" in done.err
+    assert "search: exact" in done.err
+    single = cli("index", "-o", index, "--check")
+    assert single.code == 0
+    assert "search: exact" in single.err
+
+
+def test_a_line_is_a_sentence_on_request(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    whole = cli("index", corpus, "-o", tmp_path / "whole", "-m", model_folder, "--lines")
+    cut = cli("index", corpus, "-o", tmp_path / "cut", "-m", model_folder)
+    assert "read: 12 sentences" in whole.err
+    assert "passed over: 3" in whole.err
+    assert "read: 18 sentences" in cut.err
+
+
+def test_concordance(cli: Cli, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = cli("neighbors", index, "They read the play.", "-w", "play", "-n", 5, "--same-word")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    shown = [line for line in lines if line[:1].isdigit()]
+    assert len(shown) == 5
+    assert max(map(len, lines)) <= 80
+    assert any("play aloud" in line for line in shown)
+    assert {line.find("play") for line in shown if " play " in line} == {lines[0].find("play")}, "one below the other"
+    assert "copies folded: " in done.out
+    assert "static neighbours (means over the corpus): " in done.out
+
+
+def test_json_lines(cli: Cli, index: Path) -> None:
+    done = cli("neighbors", index, "The play was long, they play it.", "-w", "play", "-p", 6, "--jsonl")
+    records = [json.loads(line) for line in done.out.splitlines()]
+    contexts = [r for r in records if r["kind"] == "context"]
+    assert len(contexts) == 5
+    assert all(r["text"][r["start"] : r["end"]] == r["word"] and r["copies"] >= 1 for r in contexts)
+    assert [r["word"] for r in records if r["kind"] == "static"]
+
+
+def test_what_goes_wrong_is_said(cli: Cli, index: Path, tmp_path: Path, corpus: Path) -> None:
+    wrong = [
+        (("neighbors", index, "They play the play.", "-w", "play"), "out of 1, 3"),
+        (("neighbors", index, "They play.", "-w", "plays"), "did you mean 'play'?"),
+        (("neighbors", index, "They plaid.", "-w", "plaid", "--same-word"), "did you mean 'play'"),
+        (("neighbors", tmp_path, "They play.", "-w", "play"), "holds no index"),
+        (("index", tmp_path / "nothing.txt", "-o", tmp_path / "new"), "no such file"),
+        (("index", corpus, "-o", index, "--layers", "1"), "layers: 'top' there, '1' now"),
+        (("drift", index, corpus), "give two of the same kind"),
+    ]
+    for arguments, said in wrong:
+        done = cli(*arguments)
+        assert done.code == 2, arguments
+        assert said in done.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_words_from_files(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("play\nPARK 猫\n", encoding="utf-8")
+    done = cli("index", corpus, "-o", tmp_path / "few", "-m", model_folder, "--words", tmp_path / "words.txt")
+    assert "21 occurrences of 3 words" in done.err
+    done = cli("index", corpus, "-o", tmp_path / "other", "-m", model_folder, "--stop-words", "english")
+    assert cli("neighbors", tmp_path / "other", "the play", "-w", "the", "--same-word").code == 2
+    (tmp_path / "empty.txt").write_text("\n")
+    done = cli("index", corpus, "-o", tmp_path / "none", "-m", model_folder, "--words", tmp_path / "empty.txt")
+    assert "holds no words" in done.err
+
+
+class TestDrift:
+    def test_texts_and_indexes_say_the_same(self, cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.txt"
+        other.write_text("The play of light on water. Let it play over the park and its actors.\n" * 9)
+        common = ("--min-count", 3, "--jsonl")
+        texts = cli("drift", corpus, other, "-m", model_folder, "--keep", tmp_path / "kept", *common)
+        assert texts.code == 0, texts.err
+        found = [json.loads(line) for line in texts.out.splitlines()]
+        assert {r["word"] for r in found} == {"play", "park", "actors"}
+        assert all(r["first_examples"] and r["second_examples"] and 0 < r["p"] <= 1 for r in found)
+        indexes = cli("drift", tmp_path / "kept" / "first", tmp_path / "kept" / "second", *common)
+        assert indexes.out == texts.out
+
+    def test_a_table_to_read_and_a_picture(
+        self, cli: Cli, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        done = cli("drift", index, index, "--min-count", 3, "-n", 4)
+        assert done.code == 0, done.err
+        assert "more words" in done.out
+        pytest.importorskip("altair", reason="altair is not installed: pip install 'elmokit[plots]'")
+        done = cli("drift", index, index, "--min-count", 3, "-n", 4, "--plot", tmp_path / "drift.json")
+        assert done.code == 0, done.err
+        assert "jsd" in (tmp_path / "drift.json").read_text(encoding="utf-8")
+
+    def test_no_word_in_common(self, cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "short.txt").write_text("Nothing here.\n")
+        done = cli("drift", corpus, tmp_path / "short.txt", "-m", model_folder)
+        assert done.code == 2
+        assert "no word stands 10 times in both texts" in done.err
