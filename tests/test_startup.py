@@ -15,8 +15,23 @@ HEAVY = {
     "pyarrow",
     "sklearn",
     "tensorboard",
+    "usearch",
 }
-COMMANDS = ("embed", "elmo", "compare", "perplexity", "predict", "convert", "export", "info", "pretrain", "finetune")
+COMMANDS = (
+    "embed",
+    "elmo",
+    "compare",
+    "perplexity",
+    "predict",
+    "convert",
+    "export",
+    "info",
+    "pretrain",
+    "finetune",
+    "index",
+    "neighbors",
+    "drift",
+)
 
 
 def loaded(code: str, *arguments: str) -> set[str]:

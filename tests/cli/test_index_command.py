@@ -1,11 +1,13 @@
 """`elmokit index`, `neighbors` and `drift` as a user meets them."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 Cli = Callable[..., Any]
 PARAGRAPHS = """\
@@ -58,11 +60,12 @@ def test_concordance(cli: Cli, index: Path, monkeypatch: pytest.MonkeyPatch) -> 
     done = cli("neighbors", index, "They read the play.", "-w", "play", "-n", 5, "--same-word")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    shown = [line for line in lines if line[:1].isdigit()]
+    shown = [line for line in lines if re.match(r"-?\d\.\d\d ", line)]
     assert len(shown) == 5
-    assert max(map(len, lines)) <= 80
+    assert max(map(cell_len, lines)) <= 80
     assert any("play aloud" in line for line in shown)
-    assert {line.find("play") for line in shown if " play " in line} == {lines[0].find("play")}, "one below the other"
+    columns = {cell_len(line[: line.index("play")]) for line in [lines[0], *shown]}
+    assert len(columns) == 1, "one below the other, also after letters of double width"
     assert "copies folded: " in done.out
     assert "static neighbours (means over the corpus): " in done.out
 
