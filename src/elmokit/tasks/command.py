@@ -19,7 +19,7 @@ from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, t
 from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import Task
-from elmokit.tasks.train import Epoch
+from elmokit.tasks.train import Epoch, Trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,9 @@ def run_training(
     train = spaced(task.training_examples(files.train, setup.settings), setup.training.max_train)
     dev = task.read(files.dev, setup.settings)
     console.print(f"{task.name}: {len(train):,} examples to train on, {len(dev):,} to score on")
+    for name, part in (("train", train), ("dev", dev)):
+        for remark in task.remarks(part, setup.settings):
+            console.print(f"{name}: {remark}", markup=False)
     encoder = None if setup.features.elmo_at == "none" else load_encoder(files.encoder, device=device)
     identity, _ = identify_training(task, setup, train, dev, encoder)
     if restart:
@@ -71,7 +74,7 @@ def run_training(
             layers=layers,
             folder=files.output,
             device=device,
-            listener=Listener(epoch=listener.epoch, step=listener.step),
+            listener=Listener(epoch=listener.epoch, step=listener.step, resumed=listener.resumed),
         )
     model.save(files.output, with_encoder=with_encoder, encoder_source=files.encoder, identity=identity)
     (files.output / CHECKPOINT).unlink(missing_ok=True)
@@ -139,6 +142,12 @@ class Display:
 
     def step(self, done: int, total: int) -> None:
         self._move("training, examples", done, total)
+
+    def resumed(self, before: Trained) -> None:
+        self.best = before.best.score
+        self.console.print(
+            f"going on after epoch {before.epochs[-1].number} of an earlier run, best {before.best.number}"
+        )
 
     def epoch(self, epoch: Epoch) -> None:
         name, value = next(iter(epoch.scores.items()))

@@ -1,7 +1,7 @@
 """Where the layers of a task's sentences come from: a table made once, the encoder as it runs, or one that is trained.
 
 Tables hold float16. An encoder that runs for predictions is rounded the same way, so that a saved model sees at work
-what its network saw in training.
+what its network saw in training; a fine-tuned one was never in a table.
 """
 
 from collections.abc import Iterable, Sequence
@@ -84,14 +84,15 @@ class CachedLayers:
 
 
 class LiveLayers:
-    """The encoder as it runs."""
+    """The encoder as it runs; `rounded` to what a table would hold."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
+    def __init__(self, encoder: Encoder, *, rounded: bool = True) -> None:
+        self.encoder, self.rounded = encoder, rounded
 
     def stack(self, sentences: Sequence[Sentence], device: torch.device) -> LayerStack:
         stack = at_least_one(self.encoder.run(list(sentences)).inner())
-        return replace(stack, values=stack.values.to(device).half().float(), mask=stack.mask.to(device))
+        values = stack.values.to(device)
+        return replace(stack, values=(values.half() if self.rounded else values).float(), mask=stack.mask.to(device))
 
 
 class TunedLayers(nn.Module):

@@ -21,7 +21,7 @@ from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.table import Told
 from elmokit.tasks.task import E, P, Task
-from elmokit.tasks.train import Checkpoint, Epoch, Trainer
+from elmokit.tasks.train import Checkpoint, Epoch, Trained, Trainer
 from elmokit.tasks.words import WordReader, WordVocabulary
 
 CHECKPOINT = "checkpoint.pt"
@@ -34,6 +34,7 @@ class Listener:
     epoch: Callable[[Epoch], None] | None = None
     step: Callable[[int, int], None] | None = None  # examples done, of how many
     embedding: Told | None = None  # tokens done, of how many
+    resumed: Callable[[Trained], None] | None = None  # what an earlier run had done
 
 
 def train_task(
@@ -86,7 +87,14 @@ def train_task(
     if folder is not None:
         identity, described = identify_training(task, setup, train, dev, encoder)
         checkpoint = Checkpoint(folder / CHECKPOINT, identity=identity, described=described)
-    trained = trainer.run(train, dev, checkpoint=checkpoint, told=listener.epoch, stepped=listener.step)
+    trained = trainer.run(
+        train,
+        dev,
+        checkpoint=checkpoint,
+        told=listener.epoch,
+        stepped=listener.step,
+        resumed=listener.resumed,
+    )
     if isinstance(layers, TunedLayers):
         encoder = layers.as_encoder()
     return TaskModel(task, network, reader, setup, encoder=encoder, device=place, trained=trained)

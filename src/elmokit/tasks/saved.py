@@ -131,7 +131,7 @@ class TaskModel(Generic[E, P]):
     def predict_examples(self, examples: Sequence[E], *, layers: LayerSource | None = None) -> list[P]:
         """A prediction for each example; `layers` computed before, where there are such."""
         if layers is None and self.encoder is not None:
-            layers = LiveLayers(self.encoder)
+            layers = LiveLayers(self.encoder, rounded=not self.setup.training.fine_tune)
         feeder = Feeder(self.task, self.reader, layers, device=self.device)
         return feeder.predict(self.network, examples)
 

@@ -92,16 +92,19 @@ class Trainer(Generic[E, P]):
         checkpoint: "Checkpoint | None" = None,
         told: Callable[[Epoch], None] | None = None,
         stepped: Callable[[int, int], None] | None = None,
+        resumed: Callable[[Trained], None] | None = None,
     ) -> Trained:
         """Until the last epoch or until it gets no better; goes on from the checkpoint, if there is one.
 
-        `told` hears of each epoch, `stepped` how many examples of how many are done. The caller's random numbers are
-        left as they were.
+        `told` hears of each epoch, `stepped` how many examples of how many are done, `resumed` what was done before.
+        The caller's random numbers are left as they were.
         """
         if not train or not dev:
             raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected some of each")
         if checkpoint is not None and (content := checkpoint.read(self.feeder.device)) is not None:
             self.restore(content)
+            if resumed is not None:
+                resumed(Trained(tuple(self.epochs)))
         device = self.feeder.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             while not self.finished:
