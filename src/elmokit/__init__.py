@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from elmokit.layers import LayerChoice, LayerStack
     from elmokit.nn.mix import MixConfig, ScalarMix
     from elmokit.store import StoreOptions, write_vectors
+    from elmokit.tasks.qa import QuestionAnswerer
+    from elmokit.tasks.roles import RoleLabeller
     from elmokit.tasks.saved import Tagger, TaskModel
     from elmokit.text import Sentence
     from elmokit.weights import Pretrained, load_pretrained, save_pretrained
@@ -38,6 +40,8 @@ _HOMES = {
     "MixConfig": "elmokit.nn.mix",
     "Part": "elmokit.features",
     "Pretrained": "elmokit.weights",
+    "QuestionAnswerer": "elmokit.tasks.qa",
+    "RoleLabeller": "elmokit.tasks.roles",
     "ScalarMix": "elmokit.nn.mix",
     "Sentence": "elmokit.text",
     "Static": "elmokit.encoders",
@@ -63,6 +67,8 @@ __all__ = [
     "MixConfig",
     "Part",
     "Pretrained",
+    "QuestionAnswerer",
+    "RoleLabeller",
     "ScalarMix",
     "Sentence",
     "Static",

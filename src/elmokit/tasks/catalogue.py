@@ -26,6 +26,8 @@ CATALOGUE: dict[str, Entry] = {
     "sentiment": Entry("elmokit.tasks.classify", "SENTIMENT", "sentiment of labelled trees: biattentive network"),
     "classify": Entry("elmokit.tasks.classify", "CLASSIFY", "texts of CSV, TSV and JSONL: biattentive network"),
     "entail": Entry("elmokit.tasks.entail", "ENTAIL", "entailment or any label of two texts: ESIM"),
+    "qa": Entry("elmokit.tasks.qa", "QA", "answers in a passage (SQuAD 1.1): BiDAF with self-attention"),
+    "roles": Entry("elmokit.tasks.roles", "ROLES", "semantic roles of given predicates: deep highway LSTMs"),
 }
 
 
