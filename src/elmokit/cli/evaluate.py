@@ -29,7 +29,10 @@ def evaluate(
 
     loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(model, encoder=encoder, device=device)
     for file in files:
-        scores = loaded.evaluate(file)
+        examples = loaded.task.read(file, loaded.setup.settings)
+        for remark in loaded.task.remarks(examples, loaded.setup.settings):
+            typer.echo(remark, err=True)
+        scores = loaded.evaluate(examples)
         if json:
             typer.echo(dumps({"file": file, **scores}))
             continue

@@ -28,6 +28,7 @@ CATALOGUE: dict[str, Entry] = {
     "entail": Entry("elmokit.tasks.entail", "ENTAIL", "entailment or any label of two texts: ESIM"),
     "qa": Entry("elmokit.tasks.qa", "QA", "answers in a passage (SQuAD 1.1): BiDAF with self-attention"),
     "roles": Entry("elmokit.tasks.roles", "ROLES", "semantic roles of given predicates: deep highway LSTMs"),
+    "coref": Entry("elmokit.tasks.coref", "COREF", "coreference (CoNLL-2012, bracketed columns): span ranking"),
 }
 
 

@@ -129,6 +129,10 @@ class Task(ABC, Generic[E, P]):
         """What is trained on, where that is more than what is scored (every phrase of a tree)."""
         return self.read(path, settings)
 
+    def remarks(self, examples: Sequence[E], settings: Any) -> list[str]:
+        """What should be known of data that was read: what was cut, left out or mended, in a line each."""
+        return []
+
     def describe(self, network: Network[E, P]) -> dict[str, Any]:
         """What a saved model says of its network."""
         return plain(network.config)
