@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elmokit.cli.probe import short_names
+from elmokit.cli.layer_values import short_names
 
 Cli = Callable[..., Any]
 

@@ -12,42 +12,52 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.views import View
 from elmokit.encoders import Encoder
 from elmokit.formats.senses import Lemma, SenseIndex, SenseInstance, SenseSentence
 
 Vectors = NDArray[np.float32]
+Layers = Vectors | Sequence[Vectors]  # of a sentence, by view: (V, T, D), or several (T, D) of different width
 
 
 class SenseCentroids:
-    """The average vector of each sense, layer by layer, growing as occurrences are added."""
+    """The average vector of each sense, view by view, growing as occurrences are added."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Vectors] = {}  # (L, D) by sense key
+        self.sums: dict[str, list[Vectors]] = {}  # by sense key, a vector (D,) for each view
         self.counts: Counter[str] = Counter()
         self.senses: dict[Lemma, list[str]] = {}  # in the order they were met
 
     def __contains__(self, lemma: object) -> bool:
         return lemma in self.senses
 
-    def add(self, instance: SenseInstance, layers: Vectors) -> None:
-        """One occurrence in a sentence with these layers (L, T, D); it counts for each of its senses."""
-        vector = layers[:, instance.start : instance.end].mean(axis=1, dtype=np.float32)  # (L, D)
+    def add(self, instance: SenseInstance, layers: Layers) -> None:
+        """One occurrence in a sentence with these layers; it counts for each of its senses."""
+        vectors = _average(instance, layers)
         for key in instance.keys:
             if key in self.sums:
-                self.sums[key] += vector
+                for total, vector in zip(self.sums[key], vectors, strict=True):
+                    total += vector
             else:
-                self.sums[key] = vector.copy()
+                self.sums[key] = [vector.copy() for vector in vectors]
                 self.senses.setdefault(instance.lemma, []).append(key)
             self.counts[key] += 1
 
-    def nearest(self, instance: SenseInstance, layers: Vectors) -> tuple[str, ...]:
-        """The sense that each layer tells; the lemma must be known."""
-        vector = layers[:, instance.start : instance.end].mean(axis=1, dtype=np.float32)  # (L, D)
+    def nearest(self, instance: SenseInstance, layers: Layers) -> tuple[str, ...]:
+        """The sense that each view tells; the lemma must be known."""
         senses = self.senses[instance.lemma]
-        centroids = np.stack([self.sums[key] for key in senses])  # (senses, L, D); cosine does not mind the count
-        lengths = np.maximum(np.linalg.norm(centroids, axis=2), np.finfo(np.float32).tiny)  # (senses, L)
-        cosines = np.einsum("sld,ld->sl", centroids, vector) / lengths  # (senses, L), up to the vector's own length
-        return tuple(senses[k] for k in cosines.argmax(axis=0))
+        found = []
+        for view, vector in enumerate(_average(instance, layers)):
+            centroids = np.stack([self.sums[key][view] for key in senses])  # (senses, D); cosine ignores the count
+            lengths = np.maximum(np.linalg.norm(centroids, axis=1), np.finfo(np.float32).tiny)  # (senses,)
+            cosines = centroids @ vector / lengths  # (senses,), up to the vector's own length
+            found.append(senses[int(cosines.argmax())])
+        return tuple(found)
+
+
+def _average(instance: SenseInstance, layers: Layers) -> list[Vectors]:
+    """The mean of the instance's words, a vector (D,) for each view."""
+    return [view[instance.start : instance.end].mean(axis=0, dtype=np.float32) for view in layers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,7 @@ class SenseScores:
 
     instances: int
     covered: int
-    layer_names: tuple[str, ...]
+    layer_names: tuple[str, ...]  # or of the views
     layers: tuple[float, ...]  # covered instances
     layers_all: tuple[float, ...]  # all instances, those not covered by WordNet's first sense
     first_sense: float  # WordNet's first sense, covered instances
@@ -69,15 +79,20 @@ def train_centroids(
     encoder: Encoder,
     sentences: Sequence[SenseSentence],
     *,
+    views: Sequence[View] | None = None,
     batch_tokens: int | None = None,
     told: Callable[[int, int], None] | None = None,
 ) -> SenseCentroids:
-    """Embed the sentences and average their senses. `told` hears (sentences done, sentences in all)."""
+    """Embed the sentences and average their senses, in each layer unless `views` are given.
+
+    `told` hears (sentences done, sentences in all).
+    """
     centroids = SenseCentroids()
     stream = encoder.stream([s.sentence for s in sentences], layers="all", batch_tokens=batch_tokens)
     for done, (tagged, (_, layers)) in enumerate(zip(sentences, stream, strict=True), 1):
+        seen = _seen(layers, views)
         for instance in tagged.instances:
-            centroids.add(instance, layers)
+            centroids.add(instance, seen)
         if told is not None:
             told(done, len(sentences))
     return centroids
@@ -89,20 +104,26 @@ def score_senses(
     sentences: Sequence[SenseSentence],
     index: SenseIndex,
     *,
+    views: Sequence[View] | None = None,
     frequencies: Counter[str] | None = None,
     batch_tokens: int | None = None,
 ) -> SenseScores:
-    """Answer every instance, by layer. `frequencies` of senses are the centroids' own counts unless given."""
+    """Answer every instance, by the views that the centroids were trained with.
+
+    `frequencies` of senses are the centroids' own counts unless given.
+    """
     frequent = most_frequent_senses(centroids.counts if frequencies is None else frequencies, centroids.senses, index)
-    depth = len(encoder.layer_names)
+    names = encoder.layer_names if views is None else tuple(view.name for view in views)
+    depth = len(names)
     known, unknown = 0, 0
     right, right_unknown = np.zeros(depth + 2), 0  # by layer, by first sense, by most frequent sense
     stream = encoder.stream([s.sentence for s in sentences], layers="all", batch_tokens=batch_tokens)
     for tagged, (_, layers) in zip(sentences, stream, strict=True):
+        seen = _seen(layers, views)
         for instance in tagged.instances:
             first = index.first.get(instance.lemma)
             if instance.lemma in centroids:
-                answers = (*centroids.nearest(instance, layers), first, frequent[instance.lemma])
+                answers = (*centroids.nearest(instance, seen), first, frequent[instance.lemma])
                 right += [answer in instance.keys for answer in answers]
                 known += 1
             else:
@@ -112,7 +133,7 @@ def score_senses(
     return SenseScores(
         known + unknown,
         known,
-        encoder.layer_names,
+        names,
         tuple(covered[:depth].tolist()),
         tuple(whole[:depth].tolist()),
         float(covered[depth]),
@@ -120,6 +141,10 @@ def score_senses(
         float(covered[depth + 1]),
         float(whole[depth + 1]),
     )
+
+
+def _seen(layers: Vectors, views: Sequence[View] | None) -> Layers:
+    return layers if views is None else [view.of_sentence(layers) for view in views]
 
 
 def count_senses(sentences: Iterable[SenseSentence]) -> Counter[str]:

@@ -18,11 +18,13 @@ from elmokit.cli.finetune import finetune
 from elmokit.cli.index import index
 from elmokit.cli.info import info
 from elmokit.cli.neighbors import neighbors
+from elmokit.cli.pairs import pairs
 from elmokit.cli.perplexity import perplexity
 from elmokit.cli.predict import predict
 from elmokit.cli.pretrain import pretrain
 from elmokit.cli.probe import probe
 from elmokit.cli.train import train
+from elmokit.cli.wsd import wsd
 
 
 class Command(TyperCommand):
@@ -58,6 +60,8 @@ for command in (
     neighbors,
     drift,
     probe,
+    wsd,
+    pairs,
     evaluate,
     apply,
 ):

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from elmokit.cli.layer_values import ENCODER_HELP, short_names
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
     from elmokit.analysis.probing import ProbeScore
-
-ENCODER_HELP = "Model folder, archive or hub id, bert:NAME, gpt:NAME, static vectors; repeatable; default bundled."
 
 
 class Scored(NamedTuple):
@@ -113,12 +113,6 @@ def _sizes(curve: str | None) -> "list[int | None]":
     if not all(part.isdecimal() and int(part) for part in parts):
         raise InputError(f"--curve {curve!r} not understood; expected numbers of sentences, such as 100,1000,10000")
     return [int(part) for part in parts]
-
-
-def short_names(sources: "Sequence[str | None]") -> list[str]:
-    """What each encoder is called in tables: the end of its name, or all of it where two ends are alike."""
-    ends = [source.rstrip("/").rpartition("/")[2].rpartition(":")[2] if source else "bundled" for source in sources]
-    return [end if ends.count(end) == 1 else str(source or end) for end, source in zip(ends, sources, strict=True)]
 
 
 def _tell(one: Scored) -> None:

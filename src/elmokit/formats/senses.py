@@ -6,12 +6,12 @@ adjective, and the last counts as an adjective, as in WordNet's own numbering of
 
 import xml.etree.ElementTree as ET
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from elmokit.errors import FormatError
 from elmokit.formats.streams import open_bytes, read_lines
-from elmokit.text import Sentence
+from elmokit.text import Sentence, unescape_treebank
 
 TYPES = {"1": "n", "2": "v", "3": "a", "4": "r", "5": "a"}
 PARTS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
@@ -115,6 +115,11 @@ def read_all_words(data: str | Path, gold: str | Path) -> Iterator[SenseSentence
                     element.clear()
         except ET.ParseError as error:
             raise FormatError(f"{data}, line {error.position[0]}: not well-formed XML ({error})") from None
+
+
+def unescape_senses(tagged: SenseSentence) -> SenseSentence:
+    """The same with the Penn Treebank's escapes undone, as running text has it."""
+    return replace(tagged, sentence=Sentence.of(map(unescape_treebank, tagged.sentence.tokens)))
 
 
 def _parse(

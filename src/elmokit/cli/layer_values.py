@@ -1,0 +1,63 @@
+"""Numbers by encoder and layer, as the commands that look into layers show them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ENCODER_HELP = "Model folder, archive or hub id, bert:NAME, gpt:NAME, static vectors; repeatable; default bundled."
+LAYERS_HELP = "each, average, concat:1,2, second-to-last ...; repeatable; default each, average."
+
+
+class LayerValue(NamedTuple):
+    """One number for each head of the table; `view` is a layer or a mix of layers, or what they are compared with."""
+
+    encoder: str
+    view: str
+    values: tuple[float, ...]
+
+
+def short_names(sources: Sequence[str | None]) -> list[str]:
+    """What each encoder is called in tables: the end of its name, or all of it where two ends are alike."""
+    ends = [source.rstrip("/").rpartition("/")[2].rpartition(":")[2] if source else "bundled" for source in sources]
+    return [end if ends.count(end) == 1 else str(source or end) for end, source in zip(ends, sources, strict=True)]
+
+
+def show_values(console: "Console", heads: Sequence[str], rows: Sequence[LayerValue], *, digits: int = 2) -> None:
+    """A table for each encoder."""
+    from rich.table import Table
+
+    encoders = list(dict.fromkeys(row.encoder for row in rows))
+    for encoder in encoders:
+        if len(encoders) > 1 and encoder:
+            console.print(encoder, soft_wrap=True)
+        table = Table(box=None, pad_edge=True, header_style="dim")
+        table.add_column("layers", min_width=max(len(row.view) for row in rows))
+        for head in heads:
+            table.add_column(head, justify="right")
+        for row in rows:
+            if row.encoder == encoder:
+                table.add_row(row.view, *(f"{value:.{digits}f}" for value in row.values))
+        console.print(table)
+    console.print()
+
+
+def draw_values(rows: Sequence[LayerValue], path: Path, *, title: str, axis: str, at: int = 0) -> None:
+    """Bars of one of the values."""
+    from elmokit.plots import Value, draw_bars, save_chart
+
+    several = len({row.encoder for row in rows}) > 1
+    values = [Value(row.view, row.values[at], row.encoder if several else "") for row in rows]
+    save_chart(draw_bars(values, title=title, axis=axis), path)
+
+
+def write_values(heads: Sequence[str], rows: Sequence[LayerValue], path: Path) -> None:
+    """The table as JSON."""
+    from json import dumps
+
+    from elmokit.formats import write_text
+
+    made = [{"encoder": r.encoder, "layers": r.view, **dict(zip(heads, r.values, strict=True))} for r in rows]
+    write_text(path, dumps(made, indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,84 @@
+"""`elmokit pairs`: words in context against what people say of them, layer by layer."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmokit.cli.layer_values import ENCODER_HELP, LAYERS_HELP
+
+
+def pairs(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="SCWS's ratings, or WiC's training and test part.")
+    ],
+    encoder: Annotated[
+        list[str] | None, typer.Option("--encoder", "-e", "--model", "-m", metavar="MODEL", help=ENCODER_HELP)
+    ] = None,
+    layers: Annotated[list[str] | None, typer.Option(help=LAYERS_HELP)] = None,
+    limit: Annotated[int, typer.Option(help="Pairs of each file at most, evenly spaced; 0: all.", min=0)] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .png or .json.")] = None,
+    json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Compare cosines of words in context with human judgement.
+
+        elmokit pairs scws/ratings.txt
+        elmokit pairs wic/train.tsv wic/dev.tsv -e en -e glove.6B.100d.txt
+
+    One file with ratings (SCWS): the rank correlation (Spearman, times 100) of the cosines with them. Two files that
+    say whether the word has the same sense (WiC): the share of right answers on the second when "the same" is said
+    from a cosine on that is fitted on the first; and the same on the first.
+    """
+    from rich.console import Console
+
+    from elmokit.analysis.pairs import fit_threshold, pair_cosines, spearman, threshold_accuracy
+    from elmokit.analysis.views import EACH, list_views
+    from elmokit.cli.layer_values import LayerValue, draw_values, short_names, show_values, write_values
+    from elmokit.encoders import load_encoder
+    from elmokit.errors import InputError
+    from elmokit.formats import read_lines
+    from elmokit.formats.word_pairs import read_pairs
+
+    if plot is not None:
+        from elmokit.plots import check_chart_path
+
+        check_chart_path(plot)
+    import numpy as np
+
+    read = [read_pairs(read_lines(path), name=path) for path in files]
+    same = [kind == "wic" for kind, _ in read]
+    if same not in ([False], [True, True]):
+        raise InputError("expected one file of SCWS's ratings, or two of WiC's: the training part and another")
+    data = [
+        found if not 0 < limit < len(found) else [found[k * len(found) // limit] for k in range(limit)]
+        for _, found in read
+    ]
+    human = [np.array([pair.value for pair in part]) for part in data]
+    sources: list[str | None] = [*encoder] if encoder else [None]
+    rows = list[LayerValue]()
+    for source, name in zip(sources, short_names(sources), strict=True):
+        model = load_encoder(source, device=device)
+        views = list_views(model.layer_names, layers or [EACH, *(["average"] if model.depth > 1 else [])])
+        typer.echo(model.info, err=True)
+        cosines = [pair_cosines(model, part, views, batch_tokens=batch_tokens) for part in data]
+        for k, view in enumerate(views):
+            if len(data) == 1:
+                values: tuple[float, ...] = (100 * spearman(cosines[0][k], human[0]),)
+            else:
+                answers = [value > 0.5 for value in human]
+                cut = fit_threshold(cosines[0][k], answers[0])
+                right = [threshold_accuracy(c[k], a, cut) for c, a in zip(cosines, answers, strict=True)]
+                values = (100 * right[1], 100 * right[0], cut)
+            rows.append(LayerValue(name, view.name, values))
+    heads = ("correlation",) if len(data) == 1 else ("accuracy", "on the first", "cosine from")
+    about = f"{len(data[-1]):,} pairs" if len(data) == 1 else f"{len(data[1]):,} pairs, fitted on {len(data[0]):,}"
+    console = Console(highlight=False)
+    console.print(about)
+    show_values(console, heads, rows)
+    if json is not None:
+        write_values(heads, rows, json)
+    if plot is not None:
+        axis = "Spearman's correlation with ratings, x 100" if len(data) == 1 else "right answers, %"
+        draw_values(rows, plot, title="Words in context", axis=axis)

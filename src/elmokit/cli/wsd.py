@@ -1,0 +1,88 @@
+"""`elmokit wsd`: word senses by nearest centroid, layer by layer."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmokit.cli.layer_values import ENCODER_HELP, LAYERS_HELP
+
+
+def wsd(
+    train: Annotated[list[str], typer.Argument(metavar="TRAIN...", help="Sense-tagged text: SemCor as columns.")],
+    data: Annotated[Path, typer.Option(help="Text to answer: XML of the unified all-words evaluation.")],
+    gold: Annotated[Path, typer.Option(help="Its file of gold keys.")],
+    index: Annotated[Path, typer.Option(help="WordNet's index.sense.")],
+    encoder: Annotated[
+        list[str] | None, typer.Option("--encoder", "-e", "--model", "-m", metavar="MODEL", help=ENCODER_HELP)
+    ] = None,
+    layers: Annotated[list[str] | None, typer.Option(help=LAYERS_HELP)] = None,
+    per_sense: Annotated[
+        int, typer.Option(help="Leave out training sentences whose senses were met so often before; 0: none.", min=0)
+    ] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .png or .json.")] = None,
+    json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Tell word senses by the nearest average vector, layer by layer.
+
+        elmokit wsd semcor/*.tsv --index index.sense \\
+            --data senseval2.data.xml --gold senseval2.gold.key.txt
+
+    The vectors of all training occurrences of a sense are averaged, and a word takes the sense of its lemma whose
+    average is nearest. A lemma that the training text lacks takes its first sense in WordNet. Training files have
+    columns word, lemma, tag and sense keys, as in SemCor; keys that the index lacks are dropped.
+
+    Two columns are shown: right answers among the instances whose lemma training has, and among all. Below stand
+    WordNet's first sense and the most frequent sense of the training text, which know no context.
+    """
+    from rich.console import Console
+
+    from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
+    from elmokit.analysis.views import EACH, list_views
+    from elmokit.cli.layer_values import LayerValue, draw_values, short_names, show_values, write_values
+    from elmokit.encoders import load_encoder
+    from elmokit.errors import InputError
+    from elmokit.formats import expand_inputs, read_lines
+    from elmokit.formats.senses import read_all_words, read_semcor, read_sense_index, unescape_senses
+
+    if plot is not None:
+        from elmokit.plots import check_chart_path
+
+        check_chart_path(plot)
+    known = read_sense_index(read_lines(index), name=str(index))
+    test = [unescape_senses(tagged) for tagged in read_all_words(data, gold)]
+    text = [
+        unescape_senses(tagged)
+        for path in expand_inputs(train)
+        for tagged in read_semcor(read_lines(path), name=str(path), known=known)
+    ]
+    if not any(tagged.instances for tagged in text):
+        raise InputError(f"{', '.join(train)}: no word has a sense of {index}; do the keys belong to another WordNet?")
+    frequencies = count_senses(text)
+    lemmas = {instance.lemma for tagged in test for instance in tagged.instances}
+    kept = few_per_sense(text, lemmas, most=per_sense or len(text))  # those without a lemma of the test change nothing
+    sources: list[str | None] = [*encoder] if encoder else [None]
+    rows, baselines = list[LayerValue](), list[LayerValue]()
+    for source, name in zip(sources, short_names(sources), strict=True):
+        model = load_encoder(source, device=device)
+        views = list_views(model.layer_names, layers or [EACH, *(["average"] if model.depth > 1 else [])])
+        typer.echo(f"{model.info}\n  training on {len(kept):,} sentences", err=True)
+        centroids = train_centroids(model, kept, views=views, batch_tokens=batch_tokens)
+        found = score_senses(
+            model, centroids, test, known, views=views, frequencies=frequencies, batch_tokens=batch_tokens
+        )
+        scores = zip(found.layer_names, found.layers, found.layers_all, strict=True)
+        rows += [LayerValue(name, view, (100 * covered, 100 * every)) for view, covered, every in scores]
+        first, frequent = (found.first_sense, found.first_sense_all), (found.most_frequent, found.most_frequent_all)
+        baselines = [
+            LayerValue("without vectors", "first sense", (100 * first[0], 100 * first[1])),
+            LayerValue("without vectors", "most frequent", (100 * frequent[0], 100 * frequent[1])),
+        ]
+    console, heads = Console(highlight=False), (f"{found.covered:,} covered", f"all {found.instances:,}")
+    show_values(console, heads, [*rows, *baselines])
+    if json is not None:
+        write_values(("covered", "all"), [*rows, *baselines], json)
+    if plot is not None:
+        draw_values([*rows, *baselines], plot, title="Word senses by nearest centroid", axis="right, % of covered")
