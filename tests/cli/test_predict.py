@@ -99,12 +99,15 @@ def test_perplexity_of_a_file_and_of_text(model, tmp_path):
     expected = lm.perplexity(["he sat on the river bank .", "the zebra of the mat"])
     file = tmp_path / "text.txt"
     file.write_text("he sat on the river bank .\n\nthe zebra of the mat\n")
-    shown = json.loads(run(perplexity, model, file, "--json"))
+    shown = json.loads(run(perplexity, "--model", model, file, "--json"))
     assert shown["mean"] == pytest.approx(expected.mean)
     assert shown["forward"] == pytest.approx(expected.forward)
     assert (shown["sentences"], shown["words"], shown["predictions"], shown["unknown"]) == (2, 12, 14, 1)
-    assert json.loads(run(perplexity, model, "he sat on the river bank .", "the zebra of the mat", "--json")) == shown
-    table = run(perplexity, model, file)
+    assert (
+        json.loads(run(perplexity, "--model", model, "he sat on the river bank .", "the zebra of the mat", "--json"))
+        == shown
+    )
+    table = run(perplexity, "--model", model, file)
     assert f"{expected.forward:.2f}" in table
     assert f"{expected.mean:.2f}" in table
     assert "7.14%" in table  # one <UNK> in 14 predictions
@@ -113,12 +116,12 @@ def test_perplexity_of_a_file_and_of_text(model, tmp_path):
 def test_perplexity_per_sentence(model):
     lm = LanguageModel.from_pretrained(model, device="cpu")
     texts = ["the river", "he sat on the river bank ."]  # not in the order of length
-    shown = json.loads(run(perplexity, model, *texts, "--json", "--per-sentence"))
+    shown = json.loads(run(perplexity, "--model", model, *texts, "--json", "--per-sentence"))
     for score, entry in zip(lm.score(texts), shown["per_sentence"], strict=True):
         assert tuple(entry["tokens"]) == score.tokens
         assert entry["forward"] == pytest.approx(score.forward, abs=1e-5)
         assert entry["perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
-    lines = run(perplexity, model, *texts, "--per-sentence").splitlines()
+    lines = run(perplexity, "--model", model, *texts, "--per-sentence").splitlines()
     assert lines[1].rstrip().endswith("the river")
     assert lines[2].rstrip().endswith("he sat on the river bank .")
 
@@ -128,16 +131,16 @@ def test_perplexity_of_paragraphs_and_with_carried_state(model, tmp_path):
     file = tmp_path / "paragraphs.txt"
     file.write_text("He sat on the bank. The river of the bank.\nOn the mat. He sat.\n")
     texts = ["He sat on the bank.", "The river of the bank.", "On the mat.", "He sat."]
-    assert json.loads(run(perplexity, model, file, "--json", "--split"))["mean"] == pytest.approx(
+    assert json.loads(run(perplexity, "--model", model, file, "--json", "--split"))["mean"] == pytest.approx(
         lm.perplexity(texts).mean
     )
-    carried = json.loads(run(perplexity, model, file, "--json", "--split", "--carried", "--streams", 2))
+    carried = json.loads(run(perplexity, "--model", model, file, "--json", "--split", "--carried", "--streams", 2))
     assert carried["mean"] == pytest.approx(lm.perplexity(texts, carried=True, streams=2).mean)
 
 
 def test_a_file_that_is_not_there_is_not_taken_for_text(model):
     with pytest.raises(InputError, match="no such file"):
-        run(perplexity, model, "heldout.txt")
+        run(perplexity, "--model", model, "heldout.txt")
 
 
 def test_one_sided_models_show_what_they_have(tmp_path):
@@ -150,4 +153,4 @@ def test_one_sided_models_show_what_they_have(tmp_path):
     assert shown["backward"] is None
     table = run(predict, "on the ___", "-m", tmp_path / "forward")
     assert "from the right" not in table
-    assert json.loads(run(perplexity, tmp_path / "forward", "on the mat", "--json"))["backward"] is None
+    assert json.loads(run(perplexity, "--model", tmp_path / "forward", "on the mat", "--json"))["backward"] is None

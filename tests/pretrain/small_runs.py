@@ -64,7 +64,18 @@ def pretraining(*paths: Path, output: Path, **changes: Any) -> list[str]:
 
 def finetuning(model: Path, *paths: Path, output: Path, **changes: Any) -> list[str]:
     settings = flags(**{**TRAINING, **changes})
-    return ["finetune", str(model), *map(str, paths), "-o", str(output), "--device", "cpu", "--quiet", *settings]
+    return [
+        "finetune",
+        *map(str, paths),
+        "-o",
+        str(output),
+        "--model",
+        str(model),
+        "--device",
+        "cpu",
+        "--quiet",
+        *settings,
+    ]
 
 
 class Ended(NamedTuple):

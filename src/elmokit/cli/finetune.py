@@ -8,7 +8,8 @@ from elmokit.cli.pretrain import Config, Corpus, Device, HeldOut, Output, Quiet,
 from elmokit.pretrain.config import load_finetune_config
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="model folder, archive, .hdf5 file, hub id or bundled name")
+    str | None,
+    typer.Option("--model", "-m", help="model folder, archive, .hdf5 file or hub id; default the bundled one"),
 ]
 NewSoftmax = Annotated[
     bool, typer.Option("--new-softmax", help="learn a new softmax, with the corpus's words, even if the model has one")
@@ -16,9 +17,9 @@ NewSoftmax = Annotated[
 
 
 def finetune(
-    model: Model,
     corpus: Corpus,
     output: Output,
+    model: Model = None,
     config: Config = None,
     heldout_corpus: HeldOut = None,
     new_softmax: NewSoftmax = False,
@@ -32,9 +33,9 @@ def finetune(
     without learns a new softmax first, the rest frozen, then all. Held-out perplexity is told before and after. The
     model is in OUTPUT/model, of an HDF5 source also in OUTPUT/official. Stop it at any time: the same command goes on.
 
-        elmokit finetune run/model reviews.txt -o tuned
-        elmokit finetune elmo_weights.hdf5 law/*.txt.gz -o tuned --epochs 2
-        elmokit finetune manylangs/ text.txt -o tuned --lines sentences
+        elmokit finetune reviews.txt -o tuned
+        elmokit finetune law/*.txt.gz -o tuned --epochs 2 --model elmo_weights.hdf5
+        elmokit finetune text.txt -o tuned --lines sentences --model manylangs/
     """
     settings = load_finetune_config(file=config, flags=flags)
     from elmokit.pretrain.command import run_finetune  # torch loads here, once the settings are known to be sound

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def perplexity(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model folder, archive or hub id, or the name of a bundled model.")
-    ],
     texts: Annotated[
         list[str],
         typer.Argument(metavar="FILE|TEXT", help="Files, folders, patterns, - for standard input, or text itself."),
     ],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")
+    ] = None,
     carried: Annotated[
         bool,
         typer.Option("--carried", help="Carry the LSTM state from sentence to sentence, in the order of the text."),
@@ -43,8 +43,8 @@ def perplexity(
     Files may be text (one sentence a line; with --split, paragraphs), JSONL, CoNLL-U or Parquet, compressed or not. An
     argument that is no file but holds a space is taken as text:
 
-        elmokit perplexity run/model heldout.txt.xz --split
-        elmokit perplexity run/model "The river burst its banks ." --per-sentence
+        elmokit perplexity "The river burst its banks." --per-sentence
+        elmokit perplexity heldout.txt.xz --split --model run/model
 
     The whole vocabulary is scored; words outside it count as <UNK>. Every sentence starts from zero state; --carried
     shows what a model trained with carried state gains from the sentences before.

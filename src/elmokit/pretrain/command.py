@@ -53,7 +53,7 @@ def run_pretrain(
 
 def run_finetune(
     config: FinetuneConfig,
-    model: str,
+    model: str | None,
     paths: Sequence[str],
     folder: Path,
     *,
@@ -66,8 +66,8 @@ def run_finetune(
     pretrained = load_pretrained(model, softmax=not new_softmax)
     if pretrained.softmax is not None and pretrained.vocabulary is None:
         say(
-            f"{model}: its softmax comes without a vocabulary (vocab.txt in the model's folder), so its rows mean "
-            "nothing; a new one is learnt"
+            f"{pretrained.source}: its softmax comes without a vocabulary (vocab.txt in the model's folder), so its "
+            "rows mean nothing; a new one is learnt"
         )
     asked = None if config.tokenizer == "auto" else config.tokenizer
     named = choose_tokenizer(pretrained, asked, allow_other=True)  # text may come tokenised by the model's own
