@@ -9,14 +9,26 @@ import pytest
 import torch
 from class_data import batch_of, features, fit
 
+import models
+from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.tasks.bcn import BcnConfig
-from elmokit.tasks.classify import SENTIMENTS, Classification, ClassifierNetwork, ClassifySettings, TextExample
+from elmokit.tasks.classify import (
+    CLASSIFY,
+    SENTIMENTS,
+    Classifier,
+    ClassifierNetwork,
+    ClassifySettings,
+    TextExample,
+)
+from elmokit.tasks.entail import PairClassifier
+from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
+from elmokit.tasks.setup import load_setup
 from elmokit.tasks.words import WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
 
-TASK = Classification()
+TASK = CLASSIFY
 SMALL = ClassifySettings(hidden=12, head_width=12, dropout=0.1)
 
 
@@ -26,7 +38,7 @@ def made_up(n: int, seed: int) -> list[TextExample]:
     examples = []
     for _ in range(n):
         negated, good = rng.integers(2, size=2).tolist()
-        tokens = ["a", "the", "film", "is", "."][: rng.integers(6)]
+        tokens = ["a", "film"][: rng.integers(3)]
         at = int(rng.integers(len(tokens) + 1))
         tokens[at:at] = ["not"] * negated + [("bad", "good")[good]]
         tokens += ["not"] * (1 - negated)  # the word itself is always there
@@ -36,13 +48,13 @@ def made_up(n: int, seed: int) -> list[TextExample]:
 
 @pytest.mark.parametrize(("elmo_at", "head"), [("none", "maxout"), ("both", "relu")])
 def test_it_learns(elmo_at: str, head: str) -> None:
-    train, dev = made_up(120, 1), made_up(60, 2)
+    train, dev = made_up(60, 1), made_up(40, 2)
     vocabulary = WordVocabulary.of(e.sentence for e in train)
     config = features(vocabulary, elmo_at=elmo_at)
     torch.manual_seed(0)
     network = TASK.new_network(train, config, replace(SMALL, head=head))
     assert network.config.labels == ("bad", "good")
-    losses = fit(network, batch_of(train, vocabulary, config), steps=70)
+    losses = fit(network, batch_of(train, vocabulary, config), steps=40, rate=0.02)
     assert losses[-1] < 0.3 * losses[0]
     assert TASK.score(dev, network.predict(batch_of(dev, vocabulary, config)))["accuracy"] >= 0.95
     if elmo_at == "both":
@@ -189,3 +201,22 @@ def test_the_treebank(shared: Path) -> None:
     phrases = TASK.training_examples(shared / "eval/sst5/dev.txt.xz", SMALL)
     assert len(phrases) == len({e.sentence.tokens for e in phrases}) > 20000
     assert {e.sentence.tokens for e in dev} <= {e.sentence.tokens for e in phrases}
+
+
+def test_a_trained_classifier_works_on_text_after_saving(tmp_path: Path) -> None:
+    train, dev = made_up(40, 1), made_up(10, 2)
+    elmo = Elmo(models.tiny().pretrained, device="cpu")
+    small = {"word_dim": 8, "hidden": 8, "head_width": 8, "integrators": 1, "epochs": 2}
+    model = train_task(CLASSIFY, load_setup(CLASSIFY, flags=small), train, dev, encoder=elmo, device="cpu")
+    model.save(tmp_path, with_encoder=True)
+    classifier = Classifier.from_pretrained(tmp_path, device="cpu")
+    texts = ["a film not bad", "good a film not", ""]
+    found = classifier.predict(texts)
+    examples = [TextExample(Sentence.of(text.split())) for text in texts]
+    for one, other in zip(found, model.predict_examples(examples), strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+    assert classifier.predict(texts[0]).probabilities == pytest.approx(found[0].probabilities, abs=1e-6)
+    assert model.trained is not None
+    assert classifier.evaluate(dev) == pytest.approx(model.trained.best.scores)
+    with pytest.raises(InputError, match="a model of the task 'classify', not for PairClassifier"):
+        PairClassifier.from_pretrained(tmp_path, device="cpu")

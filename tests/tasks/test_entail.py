@@ -9,13 +9,17 @@ import pytest
 import torch
 from class_data import batch_of, features, fit
 
+import models
+from elmokit.encoders import Elmo
 from elmokit.errors import FormatError, InputError
-from elmokit.tasks.entail import PairClassification, PairExample, PairNetwork, PairSettings
+from elmokit.tasks.entail import ENTAIL, PairClassifier, PairExample, PairNetwork, PairSettings
+from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
+from elmokit.tasks.setup import load_setup
 from elmokit.tasks.words import WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
 
-TASK = PairClassification()
+TASK = ENTAIL
 SMALL = PairSettings(hidden=12, dropout=0.1)
 WORDS = ("dog", "cat", "man", "boat")
 
@@ -142,3 +146,21 @@ def test_what_is_shown_and_recorded() -> None:
     assert (record["first"], record["second"]) == ("It [rains].", "It pours.")
     assert record["label"] == found.label
     assert r"It \[rains]. ||| It pours." in TASK.show(pair, found)
+
+
+def test_a_trained_pair_classifier_works_on_text_after_saving(tmp_path: Path) -> None:
+    train, dev = made_up(40, 1), made_up(10, 2)
+    elmo = Elmo(models.tiny().pretrained, device="cpu")
+    setup = load_setup(ENTAIL, flags={"word_dim": 8, "hidden": 8, "epochs": 2})
+    assert setup.features.elmo_at == "both"
+    model = train_task(ENTAIL, setup, train, dev, encoder=elmo, device="cpu")
+    assert set(model.mixes) == {"input", "output"}
+    model.save(tmp_path, with_encoder=True)
+    classifier = PairClassifier.from_pretrained(tmp_path, device="cpu")
+    found = classifier.predict_pairs([("dog cat man", "boat"), ("dog", "")])
+    assert len(found) == 2
+    (expected,) = model.predict("dog cat man ||| boat")
+    assert found[0].probabilities == pytest.approx(expected.probabilities, abs=1e-6)
+    assert classifier.predict("dog cat man", "boat").label == expected.label
+    assert model.trained is not None
+    assert classifier.evaluate(dev) == pytest.approx(model.trained.best.scores)

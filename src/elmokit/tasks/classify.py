@@ -4,10 +4,10 @@ Sentiment in five classes is the paper's use (Peters et al. 2018, section 4): tr
 Stanford Sentiment Treebank's trees, scored on whole sentences.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from rich.markup import escape
 from torch import Tensor
@@ -19,6 +19,7 @@ from elmokit.formats.trees import read_trees
 from elmokit.tasks.bcn import Bcn, BcnConfig
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
+from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.settings import setting
 from elmokit.tasks.task import Batch, Scores, Task, text_of, word_places
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
@@ -84,12 +85,17 @@ class ClassifierNetwork(LabelNetwork[TextExample]):
 
 
 class Classification(Task[TextExample, ClassPrediction]):
-    """Trees, CSV, TSV and JSON lines."""
+    """Trees, CSV, TSV and JSON lines; each use of it is an instance with its own name and defaults."""
 
-    name = "classify"
-    help = "one label a text: sentiment trees, CSV, TSV, JSONL (biattentive classification network)"
     network = ClassifierNetwork
     settings = ClassifySettings()
+    features: Mapping[str, Any] = {"char_dim": 0, "elmo_l2": 0.001}
+    training: Mapping[str, Any] = {"learning_rate": 5e-4, "epochs": 20}
+    quick: Mapping[str, Any] = {"hidden": 100, "integrators": 1, "head_width": 200, "epochs": 5, "patience": 2}
+
+    def __init__(self, name: str, help: str, **quick: Any) -> None:
+        self.name, self.help = name, help
+        self.quick = {**self.quick, **quick}
 
     def read(self, path: str | Path, settings: ClassifySettings) -> list[TextExample]:
         """Whole texts."""
@@ -145,6 +151,25 @@ class Classification(Task[TextExample, ClassPrediction]):
         }
 
 
+class Classifier(TaskModel[TextExample, ClassPrediction]):
+    """A model of text classification.
+
+    Classifier.from_pretrained("model").predict("A lovely film.")      # .label, .probability, .probabilities
+    """
+
+    task_class = "elmokit.tasks.classify:Classification"
+
+    @overload  # type: ignore[override]
+    def predict(self, text: str) -> ClassPrediction: ...  # type: ignore[overload-overlap]
+    @overload
+    def predict(self, text: Sequence[str]) -> list[ClassPrediction]: ...
+    def predict(self, text: str | Sequence[str]) -> ClassPrediction | list[ClassPrediction]:
+        """The label of a text as a whole, however long; or those of several."""
+        texts = [text] if isinstance(text, str) else text
+        found = self.predict_examples([TextExample(self.tokenizer.tokenize(one)) for one in texts])
+        return found[0] if isinstance(text, str) else found
+
+
 def _read_records(
     path: str | Path,
     lines: Iterator[str],
@@ -169,3 +194,7 @@ def _read_records(
 def _sentiment(label: str) -> str:
     """The name of a class that is a number from 0 to 4."""
     return SENTIMENTS[int(label)] if label in ("0", "1", "2", "3", "4") else label
+
+
+SENTIMENT = Classification("sentiment", "sentiment of the Stanford treebank's trees, phrase by phrase", phrase_words=4)
+CLASSIFY = Classification("classify", "one label a text, from CSV, TSV, JSONL or trees", epochs=15)

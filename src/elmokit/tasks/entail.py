@@ -3,7 +3,7 @@
 Files are TSV or CSV with a header, or JSON lines; the columns of SICK and SNLI are found by themselves.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from elmokit.formats.streams import source_name
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
 from elmokit.tasks.esim import Esim, EsimConfig, Side
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
+from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.settings import setting
 from elmokit.tasks.task import Batch, Scores, Task, text_of
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
@@ -92,9 +93,12 @@ class PairClassification(Task[PairExample, ClassPrediction]):
     """TSV, CSV and JSON lines of pairs."""
 
     name = "entail"
-    help = "one label for two texts: entailment and any other; SICK, SNLI, TSV, CSV, JSONL (ESIM)"
+    help = "one label for two texts, entailment or any other, from TSV (SICK), CSV or JSONL (SNLI)"
     network = PairNetwork
     settings = PairSettings()
+    features: Mapping[str, Any] = {"char_dim": 0, "elmo_at": "both", "elmo_l2": 0.001}
+    training: Mapping[str, Any] = {"learning_rate": 4e-4, "clip_norm": 10.0}
+    quick: Mapping[str, Any] = {"hidden": 150, "epochs": 20, "patience": 4}
 
     def read(self, path: str | Path, settings: PairSettings) -> list[PairExample]:
         format, lines = open_labelled(path)
@@ -141,6 +145,23 @@ class PairClassification(Task[PairExample, ClassPrediction]):
         }
 
 
+class PairClassifier(TaskModel[PairExample, ClassPrediction]):
+    """A model of pair classification.
+
+    PairClassifier.from_pretrained("model").predict("It pours.", "It rains.")   # .label, .probability
+    """
+
+    task_class = "elmokit.tasks.entail:PairClassification"
+
+    def predict(self, first: str, second: str) -> ClassPrediction:  # type: ignore[override]
+        """The label between two texts."""
+        return self.predict_pairs([(first, second)])[0]
+
+    def predict_pairs(self, pairs: Iterable[tuple[str, str]]) -> list[ClassPrediction]:
+        """The labels of several pairs."""
+        return self.predict_examples([pair_of(first, second, self.tokenizer) for first, second in pairs])
+
+
 def pair_of(first: str, second: str, tokenizer: Tokenizer) -> PairExample:
     """Two texts as a pair without a label."""
     return PairExample(tokenizer.tokenize(first), tokenizer.tokenize(second))
@@ -169,3 +190,6 @@ def _read_records(
     )
     decided = [record for record in records if record.label != UNDECIDED]
     return [PairExample(record.sentences[0], record.sentences[1], record.label) for record in decided]
+
+
+ENTAIL = PairClassification()
