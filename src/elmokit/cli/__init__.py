@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from elmokit.cli.ablate import ablate
 from elmokit.cli.apply import apply
 from elmokit.cli.compare import compare
 from elmokit.cli.convert import convert
@@ -67,6 +68,7 @@ for command in (
 ):
     app.command(cls=Command)(command)
 app.add_typer(train)
+app.add_typer(ablate)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,225 @@
+"""The proof: one network trained without ELMo, with single layers, with their average and with learnt mixes.
+
+Every cell of the table is a training of its own, kept in a file as soon as it is done, so that an ablation that was
+stopped goes on with the cell it was in, after that cell's last whole epoch.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit.encoders import Encoder
+from elmokit.errors import ConfigError, InputError
+from elmokit.formats import write_text
+from elmokit.tasks.layers import LayerSource
+from elmokit.tasks.run import Listener, identify_training, spaced, train_task
+from elmokit.tasks.setup import Setup
+from elmokit.tasks.task import E, P, Scores, Task
+from elmokit.tasks.words import ElmoAt
+
+CELLS, RUNNING = "cells", "running"  # folders of results, and of the checkpoint of the cell that runs
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Where the encoder's layers enter the network, and as what."""
+
+    name: str
+    elmo_at: ElmoAt
+    elmo_layers: str = "mix"
+
+
+WITHOUT = Variant("none", "none")
+VARIANTS = (
+    WITHOUT,
+    Variant("layer-0", "input", "0"),
+    Variant("top", "input", "top"),
+    Variant("average", "input", "average"),
+    Variant("mix-input", "input"),
+    Variant("mix-output", "output"),
+    Variant("mix-both", "both"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One training of the many; `share` is that of the training examples."""
+
+    variant: Variant
+    seed: int
+    share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant.name}, {100 * self.share:g}% of the data, seed {self.seed}"
+
+    @property
+    def key(self) -> str:
+        """A file name."""
+        return f"{self.variant.name}-{100 * self.share:g}pct-seed{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What became of a cell. `identity` digests its settings, data and encoder."""
+
+    variant: str
+    seed: int
+    share: float
+    examples: int  # distinct ones that were trained on
+    scores: Scores
+    mixes: dict[str, Any]  # by place: shares, gamma
+    epochs: int
+    best_epoch: int
+    seconds: float
+    identity: str
+
+    @property
+    def score(self) -> float:
+        """The one that counts."""
+        return next(iter(self.scores.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is trained: every variant with every seed on all data; and `curve` variants on the smaller `shares`."""
+
+    variants: tuple[Variant, ...] = VARIANTS
+    seeds: tuple[int, ...] = (1, 2, 3)
+    shares: tuple[float, ...] = ()
+    curve: tuple[Variant, ...] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or not (self.variants or self.curve):
+            raise ConfigError("there is nothing to train; give one seed and one variant at least")
+        if wrong := [share for share in self.shares if not 0 < share <= 1]:
+            raise ConfigError(f"{wrong[0]} is no share of the training data; expected more than 0 and at most 1")
+
+    def cells(self) -> Iterator[Cell]:
+        """Each once, seed by seed, so that a first table stands early."""
+        seen = set()
+        for seed in self.seeds:
+            table = [Cell(variant, seed) for variant in self.variants]
+            curve = [Cell(variant, seed, share) for share in sorted(self.shares) for variant in self.curve]
+            for cell in (*table, *curve):
+                if cell not in seen:
+                    seen.add(cell)
+                    yield cell
+
+
+def pick_variants(names: Sequence[str]) -> tuple[Variant, ...]:
+    """Variants by name, in the order of `VARIANTS`."""
+    known = [variant.name for variant in VARIANTS]
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"no variant {unknown[0]!r}; available are {', '.join(known)}")
+    return tuple(variant for variant in VARIANTS if variant.name in names)
+
+
+def curve_variants(setup: Setup) -> tuple[Variant, ...]:
+    """Without ELMo, and with it as the settings have it."""
+    at, layers = setup.features.elmo_at, setup.features.elmo_layers
+    if at == "none":
+        raise InputError("elmo_at is 'none', but the curve compares with ELMo; say where it enters")
+    same = (variant for variant in VARIANTS if (variant.elmo_at, variant.elmo_layers) == (at, layers))
+    return WITHOUT, next(same, Variant("as-set", at, layers))
+
+
+def run_ablation(
+    task: Task[E, P],
+    setup: Setup,
+    train: Sequence[E],
+    dev: Sequence[E],
+    *,
+    plan: Plan,
+    folder: Path,
+    encoder: Encoder,
+    layers: LayerSource,
+    device: str | torch.device = "auto",
+    listener: Listener | None = None,
+    begun: Callable[[Cell], None] | None = None,
+    told: Callable[[list[CellResult]], None] | None = None,
+) -> list[CellResult]:
+    """Trains the cells that are not yet in `folder`; `told` hears the results so far after each of them."""
+    if setup.training.fine_tune:
+        raise ConfigError("fine_tune changes the encoder, but an ablation compares uses of one; leave it out")
+    train = spaced(train, setup.training.max_train)
+    results: list[CellResult] = []
+    for cell in plan.cells():
+        some, repeated = take_share(train, cell.share, seed=cell.seed)
+        own = setup.changed(
+            elmo_at=cell.variant.elmo_at, elmo_layers=cell.variant.elmo_layers, seed=cell.seed, max_train=0
+        )
+        used = None if cell.variant.elmo_at == "none" else encoder
+        identity, _ = identify_training(task, own, repeated, dev, used)
+        result = read_result(folder, cell, identity)
+        if result is None:
+            if begun is not None:
+                begun(cell)
+            running = folder / RUNNING / cell.key
+            model = train_task(
+                task,
+                own,
+                repeated,
+                dev,
+                encoder=used,
+                layers=None if used is None else layers,
+                folder=running,
+                device=device,
+                listener=listener,
+            )
+            trained = model.trained
+            assert trained is not None
+            result = CellResult(
+                variant=cell.variant.name,
+                seed=cell.seed,
+                share=cell.share,
+                examples=len(some),
+                scores=trained.best.scores,
+                mixes=model.mixes,
+                epochs=len(trained.epochs),
+                best_epoch=trained.best.number,
+                seconds=trained.seconds,
+                identity=identity,
+            )
+            (folder / CELLS).mkdir(parents=True, exist_ok=True)
+            write_text(folder / CELLS / f"{cell.key}.json", json.dumps(asdict(result), indent=1) + "\n")
+            shutil.rmtree(running, ignore_errors=True)
+        results.append(result)
+        if told is not None:
+            told(results)
+    return results
+
+
+def take_share(train: Sequence[E], share: float, *, seed: int) -> tuple[Sequence[E], Sequence[E]]:
+    """A random part of the examples, in their order; and the same repeated 1/sqrt(share) times, which makes an epoch.
+
+    With one seed every smaller part is within the greater ones. An epoch of a hundredth of the data would be a few
+    steps, too few to judge by: training would stop at once.
+    """
+    if share == 1:
+        return train, train
+    chosen = np.random.default_rng(seed).permutation(len(train))[: max(round(share * len(train)), 1)]
+    some = [train[k] for k in sorted(chosen.tolist())]
+    return some, some * max(round(share**-0.5), 1)
+
+
+def read_result(folder: Path, cell: Cell, identity: str) -> CellResult | None:
+    """What was kept of a cell; None where it has not been trained. That of other settings or data is refused."""
+    path = folder / CELLS / f"{cell.key}.json"
+    if not path.is_file():
+        return None
+    try:
+        result = CellResult(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path}: not the result of a cell ({error}); remove it to train that cell again") from None
+    if result.identity != identity:
+        raise ConfigError(
+            f"{path}: was trained with other settings, data or encoder; give the same again, or another folder"
+        )
+    return result
