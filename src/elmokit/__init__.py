@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from elmokit.layers import LayerChoice, LayerStack
     from elmokit.nn.mix import MixConfig, ScalarMix
     from elmokit.store import StoreOptions, write_vectors
+    from elmokit.tasks.classify import Classifier
+    from elmokit.tasks.coref import CoreferenceResolver
+    from elmokit.tasks.entail import PairClassifier
     from elmokit.tasks.qa import QuestionAnswerer
     from elmokit.tasks.roles import RoleLabeller
     from elmokit.tasks.saved import Tagger, TaskModel
@@ -29,6 +32,8 @@ __version__ = "0.1.0"
 
 # What `elmokit` offers, and where it lives: loaded when first asked for, so that `import elmokit` costs nothing.
 _HOMES = {
+    "Classifier": "elmokit.tasks.classify",
+    "CoreferenceResolver": "elmokit.tasks.coref",
     "Elmo": "elmokit.encoders",
     "ElmoEmbedding": "elmokit.encoders",
     "ElmokitError": "elmokit.errors",
@@ -38,6 +43,7 @@ _HOMES = {
     "LayerChoice": "elmokit.layers",
     "LayerStack": "elmokit.layers",
     "MixConfig": "elmokit.nn.mix",
+    "PairClassifier": "elmokit.tasks.entail",
     "Part": "elmokit.features",
     "Pretrained": "elmokit.weights",
     "QuestionAnswerer": "elmokit.tasks.qa",
@@ -56,6 +62,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Classifier",
+    "CoreferenceResolver",
     "Elmo",
     "ElmoEmbedding",
     "ElmokitError",
@@ -65,6 +73,7 @@ __all__ = [
     "LayerChoice",
     "LayerStack",
     "MixConfig",
+    "PairClassifier",
     "Part",
     "Pretrained",
     "QuestionAnswerer",
