@@ -1,0 +1,71 @@
+"""The English model that comes with elmokit: there, light, and as good as the README says."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elmokit import Elmo
+from elmokit.lm import LanguageModel
+from elmokit.weights import bundled_models
+from elmokit.weights.load import BUNDLED
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+EXAMPLE = re.compile(r'\$ elmokit predict "(.+)" --top 5\n.+\n((?:.+\n){5})')
+
+
+@pytest.fixture(scope="module")
+def elmo() -> Elmo:
+    return Elmo.from_pretrained(device="cpu")
+
+
+def test_it_is_there_and_light() -> None:
+    assert bundled_models() == ["en"]
+    files = list((BUNDLED / "en").iterdir())
+    assert sum(path.stat().st_size for path in files) < 40e6
+    card = (BUNDLED / "en" / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\n")
+    assert "cc-by-sa-4.0" in card
+
+
+def test_its_vectors(elmo: Elmo) -> None:
+    (layers,) = elmo.encode_layers([["He", "sat", "on", "the", "bank", "of", "the", "river", "."]])
+    assert layers.shape == (3, 9, 512)
+    bank = layers[:, 4].mean(axis=0)
+    assert bank[:4] == pytest.approx([0.730, -0.130, -0.109, -0.022], abs=5e-3)
+    assert np.linalg.norm(bank) == pytest.approx(9.18, abs=0.01)
+    assert elmo.pretrained.tokenizer == ("english", 1)
+
+
+def test_a_word_has_the_vector_of_its_context(elmo: Elmo) -> None:
+    texts = [
+        "He sat on the bank of the river.",
+        "They walked along the bank of the stream.",
+        "She paid it in at the bank.",
+    ]
+    river, stream, money = (
+        layers[:, sentence.tokens.index("bank")]
+        for sentence, layers in zip(map(elmo.tokenizer.tokenize, texts), elmo.encode_layers(texts), strict=True)
+    )
+
+    def cosine(a: np.ndarray, b: np.ndarray) -> float:
+        return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+    assert cosine(river[0], money[0]) == pytest.approx(1, abs=1e-5)  # layer 0 knows the word alone
+    for layer in (1, 2):
+        assert cosine(river[layer], stream[layer]) > cosine(river[layer], money[layer]) + 0.05
+
+
+def test_predictions_of_the_readme() -> None:
+    """Words as they stand there; probabilities to what other machines' arithmetic may differ."""
+    lm = LanguageModel.from_pretrained(device="cpu")
+    examples = EXAMPLE.findall(README.read_text(encoding="utf-8"))
+    assert len(examples) == 5
+    for text, table in examples:
+        found = lm.fill(text, n=5)
+        rows = [line.split() for line in table.splitlines()]
+        for column, candidates in enumerate((found.forward, found.backward, found.both)):
+            shown = {row[2 * column]: float(row[2 * column + 1]) for row in rows}
+            for candidate in candidates[:2]:
+                assert shown[candidate.word] == pytest.approx(candidate.probability, abs=0.01)
