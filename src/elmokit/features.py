@@ -15,6 +15,7 @@ from elmokit.encoders.batches import BatchRunner
 from elmokit.encoders.encoder import Context, Encoder, Layers, digest_of
 from elmokit.encoders.given import read_tokens
 from elmokit.encoders.module import MixedLayers
+from elmokit.encoders.places import FLOATS, INT8
 from elmokit.errors import InputError
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import MixConfig, ScalarMix
@@ -114,8 +115,10 @@ class Joined(Encoder):
     """Encoders side by side as one of one layer, for the embed calls, probes and comparison.
 
     Text is cut into words by the tokenizer of the first part unless another is given. A "mix" that is not trained is
-    the average.
+    the average. A part that has no such mode as `dtype` names runs in float32.
     """
+
+    modes = (*FLOATS, INT8)
 
     def __init__(
         self,
@@ -177,13 +180,17 @@ class JoinedRunner(BatchRunner):
     """Runs the parts one after another over the same batch."""
 
     def __init__(self, parts: Sequence[Part], device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(device, dtype)
-        self.runs = [(part.choice, part.encoder.placed(device, dtype)) for part in parts]
+        super().__init__(device, dtype if dtype.is_floating_point else torch.float32)
+        self.runs = [(part.choice, part.encoder.placed(device, _mode(part.encoder, dtype))) for part in parts]
 
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
         stacks = [(choice, runner.stack(sentences).inner()) for choice, runner in self.runs]
         joined = torch.cat([choice.apply(stack.values) for choice, stack in stacks], dim=-1)  # (B, T, D)
         return LayerStack(joined[None], stacks[0][1].mask, NAMES)
+
+
+def _mode(encoder: Encoder, dtype: torch.dtype) -> torch.dtype:
+    return dtype if str(dtype).removeprefix("torch.") in encoder.modes else torch.float32
 
 
 def _parts(given: Sequence[Part | Encoder]) -> list[Part]:

@@ -31,7 +31,8 @@ def test_saved_and_loaded_it_gives_the_same_probabilities(adaptive: Pretrained, 
     assert isinstance(loaded.softmax, AdaptiveTensors)
     assert (loaded.softmax.words, loaded.softmax.width, loaded.softmax.cutoffs) == (40, 6, (10, 25))
     before, after = (LanguageModel(p, device="cpu").score([["w1", "w20", "w36", "?"]])[0] for p in (adaptive, loaded))
-    assert before == after
+    for side in ("forward", "backward"):  # a mapped file may lie otherwise in memory, and sums end otherwise with it
+        assert getattr(after, side) == pytest.approx(getattr(before, side), rel=1e-6)
     assert before.forward is not None
     # Every word's probability is one of a distribution: they sum to 1 over the vocabulary.
     hidden = torch.randn(4, 6)

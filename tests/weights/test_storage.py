@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import WeightsError
-from elmokit.weights.storage import dequantise, pack, quantise, unpack
+from elmokit.weights.storage import StoredTensors, dequantise, pack, quantise
 
 SHAPES = st.sampled_from([(3, 4), (1, 1), (5, 2, 3), (2, 8, 3)])
 
@@ -38,7 +38,7 @@ def test_int8_keeps_a_scale_for_each_output_row():
         "tokens.convolutions.0.weight.scale": ((4,), torch.float32),
     }
     assert packed["lstm.0.bias"].dtype == packed["tokens.projection.bias"].dtype == torch.float16
-    back = unpack(packed, "here")
+    back = StoredTensors(packed, "here")
     assert back.keys() == tensors.keys()
     for name, values in tensors.items():
         assert (back[name] - values).abs().max() <= values.abs().max() / 250
@@ -53,6 +53,6 @@ def test_a_value_too_large_for_half_precision_is_refused():
 
 def test_integers_without_scales_are_refused():
     with pytest.raises(WeightsError, match=r"here: 'a' has type torch\.int8"):
-        unpack({"a": torch.zeros(2, 2, dtype=torch.int8)}, "here")
+        StoredTensors({"a": torch.zeros(2, 2, dtype=torch.int8)}, "here")
     with pytest.raises(WeightsError, match="one scale per row"):
-        unpack({"a": torch.zeros(2, 2, dtype=torch.int8), "a.scale": torch.ones(3)}, "here")
+        StoredTensors({"a": torch.zeros(2, 2, dtype=torch.int8), "a.scale": torch.ones(3)}, "here")

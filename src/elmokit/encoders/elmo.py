@@ -8,6 +8,7 @@ import torch
 
 from elmokit.encoders.carry import CarriedElmo
 from elmokit.encoders.encoder import Context, Encoder, digest_of
+from elmokit.encoders.places import FLOATS, INT8
 from elmokit.encoders.runner import Runner
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.encoders.words import CacheInfo
@@ -15,6 +16,7 @@ from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Tokenizer
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
+from elmokit.weights.prepare import prepare
 
 CACHE_WORDS = 65_536
 
@@ -24,8 +26,10 @@ class Elmo(Encoder):
 
     Every sentence starts from zero state, so it gets the same vectors (to float32 rounding) whatever its batch. Mixes
     with layer norm use the whole batch by definition, and `carry()` exists for state in the older tools' way.
+    On a CPU, dtype="int8" and "bfloat16" are faster and a little less exact; docs/performance.md says by how much.
     """
 
+    modes = (*FLOATS, INT8)
     _runner: Runner
 
     def __init__(
@@ -87,7 +91,7 @@ class Elmo(Encoder):
             return push_to_hub(folder, repo_id, revision=revision, private=private)
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> Runner:
-        return Runner(self.pretrained.build(device=device, dtype=dtype), self.codec, cache_words=self.cache_words)
+        return Runner(prepare(self.pretrained, device=device, dtype=dtype), self.codec, cache_words=self.cache_words)
 
     @property
     def width(self) -> int:

@@ -4,7 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Literal, TypedDict, Unpack, overload
+from typing import ClassVar, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from elmokit.encoders.batches import BatchRunner
 from elmokit.encoders.choice import Choice
 from elmokit.encoders.given import Given, Request, read_request
 from elmokit.encoders.ordered import Embedding, in_order
-from elmokit.encoders.places import batch_budget, pick_device, pick_dtype
+from elmokit.encoders.places import FLOATS, batch_budget, pick_device, pick_dtype
 from elmokit.encoders.shape import Vectors, per_sentence, pooled
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import ScalarMix
@@ -55,7 +55,7 @@ class Encoder(ABC):
     mix           a trained `ScalarMix` instead of `layers`
     batch_tokens  positions per batch, padding included; default by device
     device        where to run this time: "cpu", "cuda", "cuda:1", "auto"; default the encoder's own
-    dtype         "float32", "bfloat16", "float16" or "float64" for this time; vectors come out as float32 (or float64)
+    dtype         one of `modes` for this time, "auto" for the fastest; vectors come out as float32 (or float64)
     progress      a progress bar on standard error
     normalise     vectors of length 1 (the pooled vector for `encode`); zero vectors stay zero
 
@@ -63,10 +63,13 @@ class Encoder(ABC):
     `fingerprint` is equal for models that give equal vectors, wherever they were read from.
     """
 
+    modes: ClassVar[tuple[str, ...]] = FLOATS  # what `dtype` may be besides "auto"
+
     def __init__(self, tokenizer: Tokenizer, *, device: str | torch.device, dtype: str | torch.dtype) -> None:
         """For subclasses, called last: the model is built here."""
         self.tokenizer = tokenizer
-        self._home = self._at = pick_device(device), pick_dtype(dtype)
+        place = pick_device(device)
+        self._home = self._at = place, pick_dtype(dtype, place, modes=self.modes)
         self._runner: BatchRunner = self._build(*self._home)
 
     @abstractmethod
@@ -237,10 +240,8 @@ class Encoder(ABC):
 
     def placed(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> BatchRunner:
         """The model where it is to run, by default in its own place; built anew where it was last somewhere else."""
-        at = (
-            self._home[0] if device is None else pick_device(device),
-            self._home[1] if dtype is None else pick_dtype(dtype),
-        )
+        place = self._home[0] if device is None else pick_device(device)
+        at = place, self._home[1] if dtype is None else pick_dtype(dtype, place, modes=self.modes)
         if at != self._at:
             self._runner, self._at = self._build(*at), at
         return self._runner

@@ -1,15 +1,14 @@
 """Devices and number types by name, and how large a batch each device likes."""
 
+from collections.abc import Sequence
+
 import torch
 
 from elmokit.errors import InputError
+from elmokit.kernels.cpu import cpu_features
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+INT8 = "int8"  # a mode of the biLM on a CPU: int8 products, everything else float32
 
 
 def pick_device(device: str | torch.device) -> torch.device:
@@ -29,12 +28,26 @@ def pick_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
-def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
-        return dtype
-    if str(dtype) not in DTYPES:
-        raise InputError(f"dtype {str(dtype)!r} not understood; expected one of {', '.join(DTYPES)}")
-    return DTYPES[str(dtype)]
+def pick_dtype(dtype: str | torch.dtype, device: torch.device, *, modes: Sequence[str] = FLOATS) -> torch.dtype:
+    """The number type of that name, of those that a model has; "auto" is the fastest one on this device."""
+    name = str(dtype).removeprefix("torch.")
+    if name == "auto":
+        return _fastest(device, modes)
+    if name not in modes:
+        known = f"expected auto or one of {', '.join(modes)}"
+        raise InputError(f"dtype {str(dtype)!r} does not fit here; {known}")
+    return getattr(torch, name)  # type: ignore[no-any-return]
+
+
+def _fastest(device: torch.device, modes: Sequence[str]) -> torch.dtype:
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    if device.type != "cpu":
+        return torch.float32
+    features = cpu_features()
+    if features.fastest == torch.int8 and INT8 not in modes:
+        return torch.bfloat16 if features.bfloat16 else torch.float32
+    return features.fastest
 
 
 def batch_budget(batch_tokens: int | None, device: torch.device) -> int:

@@ -20,8 +20,7 @@ class Runner(BatchRunner):
 
     def __init__(self, bilm: BiLM, codec: Codec, *, cache_words: int) -> None:
         self.bilm, self.codec = bilm, codec
-        weight = bilm.lstm[0].weight_x
-        assert isinstance(weight, Tensor)
+        weight = next(bilm.tokens.parameters())
         super().__init__(weight.device, weight.dtype)
         width = bilm.config.lstm.projection_dim
         self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype)

@@ -1,8 +1,8 @@
 """The recurrence and the character convolutions, once per machine; one contract each, chosen here and nowhere else.
 
-On CUDA with Triton importable the fused kernels run, everywhere else the plain torch ones. The environment variable
-ELMOKIT_KERNEL overrides that: `reference` for plain torch, `triton` for the fused kernels (an error where they cannot
-run).
+On CUDA with Triton importable the fused kernels run, on a CPU without gradients the recurrence of `cpu_lstm`,
+everywhere else the plain torch ones. The environment variable ELMOKIT_KERNEL overrides that: `reference` for plain
+torch, `triton` for the fused kernels (an error where they cannot run).
 """
 
 import os
@@ -50,7 +50,10 @@ def clipped_lstm(
         return triton_lstm(x, weights, state, steps, rules, keep=keep)
     w_x, w_h, bias, w_p = weights
     same = LstmWeights(w_x.to(x.dtype), w_h.to(x.dtype), bias.to(x.dtype), None if w_p is None else w_p.to(x.dtype))
-    out, last = reference_lstm(x, same, LstmState(*(part.to(x.dtype) for part in state)), steps, rules, keep=keep)
+    kernel: Recurrence = reference_lstm
+    if x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_grad_enabled() and not _wish():
+        from elmokit.kernels.cpu_lstm import cpu_lstm as kernel
+    out, last = kernel(x, same, LstmState(*(part.to(x.dtype) for part in state)), steps, rules, keep=keep)
     return out, LstmState(last.h.to(state.h.dtype), last.c.to(state.c.dtype))
 
 
@@ -71,9 +74,7 @@ def char_cnn(
 
 def fused(tensor: Tensor) -> bool:
     """Whether the fused kernels run on this tensor."""
-    wish = os.environ.get("ELMOKIT_KERNEL", "")
-    if wish not in ("", "reference", "triton"):
-        raise ConfigError(f"ELMOKIT_KERNEL is {wish!r}, expected 'reference', 'triton' or nothing; unset it")
+    wish = _wish()
     able = tensor.is_cuda and tensor.dtype in _FUSED_TYPES and _triton_present()
     if wish == "triton" and not able:
         raise ConfigError(
@@ -81,6 +82,13 @@ def fused(tensor: Tensor) -> bool:
             f"{tensor.device} here: they need CUDA, float32, bfloat16 or float16, and the triton package; unset it"
         )
     return able and wish != "reference"
+
+
+def _wish() -> str:
+    wish = os.environ.get("ELMOKIT_KERNEL", "")
+    if wish not in ("", "reference", "triton"):
+        raise ConfigError(f"ELMOKIT_KERNEL is {wish!r}, expected 'reference', 'triton' or nothing; unset it")
+    return wish
 
 
 @cache

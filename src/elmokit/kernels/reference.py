@@ -27,7 +27,7 @@ def reference_lstm(
     bias = weights.bias.unsqueeze(1)  # (R, 1, 4H)
     outputs, ended_h, ended_c = [], [], []
     start = 0
-    for stretch in _stretches(steps, bounded=not torch.is_grad_enabled()):
+    for stretch in stretches(steps, None if torch.is_grad_enabled() else STRETCH):
         width = sum(stretch)
         products = torch.baddbmm(bias, x[:, start : start + width], w_x)  # (R, n, 4H)
         at = 0
@@ -57,12 +57,12 @@ def reference_lstm(
     return torch.cat(outputs, dim=1), last
 
 
-def _stretches(steps: tuple[int, ...], *, bounded: bool) -> list[list[int]]:
-    """The steps in runs of at most STRETCH positions (one run if not bounded)."""
+def stretches(steps: tuple[int, ...], most: int | None) -> list[list[int]]:
+    """The steps in runs of at most so many positions, or of one step; one run if there is no limit."""
     runs: list[list[int]] = [[]]
     width = 0
     for rows in steps:
-        if bounded and runs[-1] and width + rows > STRETCH:
+        if most is not None and runs[-1] and width + rows > most:
             runs.append([])
             width = 0
         runs[-1].append(rows)

@@ -62,7 +62,8 @@ class LanguageModel:
     ) -> None:
         self.pretrained = pretrained
         self.tokenizer = choose_tokenizer(pretrained, tokenizer, allow_other=allow_other_tokenizer)
-        at = pick_device(device), pick_dtype(dtype)
+        place = pick_device(device)
+        at = place, pick_dtype(dtype, place)
         self.output = OutputLayer(pretrained, device=at[0], dtype=at[1])
         bilm = pretrained.build(device=at[0], dtype=at[1])
         codec = pretrained.codec.build(pretrained.config.tokens.max_characters)

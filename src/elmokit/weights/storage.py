@@ -1,17 +1,17 @@
 """How numbers are stored: as floats, or as int8 with one scale per output row (tensors `NAME` and `NAME.scale`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from elmokit.errors import WeightsError
+from elmokit.kernels.int8 import Int8Matrix, dequantise, quantise
 
 Dtype = Literal["float32", "float16", "bfloat16", "int8"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SCALE = ".scale"
-STEPS = 127  # the largest int8 used; -128 is left out so that a row is symmetric
 
 
 def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
@@ -43,36 +43,45 @@ def pack(tensors: Mapping[str, Tensor], dtype: Dtype | None) -> dict[str, Tensor
     return packed
 
 
-def unpack(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """The inverse: int8 tensors become float32, all others stay as they are."""
-    unpacked: dict[str, Tensor] = {}
-    for name, values in tensors.items():
-        scale = tensors.get(name + SCALE)
-        if name.endswith(SCALE) and name.removesuffix(SCALE) in tensors:
-            continue
-        if scale is not None:
-            if values.dtype != torch.int8 or scale.shape != values.shape[: scale.ndim]:
-                found = f"{values.dtype} of shape {tuple(values.shape)} with scales of shape {tuple(scale.shape)}"
-                raise WeightsError(f"{source}: '{name}' is {found}, expected int8 and one scale per row")
-            values = dequantise(values, scale)
-        elif not values.is_floating_point():
-            raise WeightsError(
-                f"{source}: '{name}' has type {values.dtype}, expected floats, or int8 with '{name}{SCALE}'"
-            )
-        unpacked[name] = values
-    return unpacked
+class StoredTensors(Mapping[str, Tensor]):
+    """Tensors as a file holds them. Those stored as int8 become float32 anew each time they are asked for by name.
 
+    So a model that runs in int8 takes them as they are (`stored`) and never needs the memory of the floats.
+    """
 
-def quantise(values: Tensor, *, axes: int = 1) -> tuple[Tensor, Tensor]:
-    """int8 and float32 scales, one for each index of the first `axes` axes; off by at most half a scale."""
-    largest = values.abs().flatten(axes).amax(dim=-1)  # (rows)
-    scale = torch.where(largest > 0, largest / STEPS, 1.0)
-    return (values / _spread(scale, values)).round().clamp(-STEPS, STEPS).to(torch.int8), scale
+    def __init__(self, held: Mapping[str, Tensor], source: str) -> None:
+        self.held, self.source = held, source
+        self.names = [n for n in held if not (n.endswith(SCALE) and n.removesuffix(SCALE) in held)]
+        for name in self.names:
+            values, scale = held[name], held.get(name + SCALE)
+            if scale is not None:
+                if values.dtype != torch.int8 or scale.shape != values.shape[: scale.ndim]:
+                    found = f"{values.dtype} of shape {tuple(values.shape)} with scales of shape {tuple(scale.shape)}"
+                    raise WeightsError(f"{source}: '{name}' is {found}, expected int8 and one scale per row")
+            elif not values.is_floating_point():
+                raise WeightsError(
+                    f"{source}: '{name}' has type {values.dtype}, expected floats, or int8 with '{name}{SCALE}'"
+                )
 
+    def __getitem__(self, name: str) -> Tensor:
+        values, scale = self.held[name], self.held.get(name + SCALE)
+        return values if scale is None else dequantise(values, scale)
 
-def dequantise(values: Tensor, scale: Tensor) -> Tensor:
-    return values.to(torch.float32) * _spread(scale.to(torch.float32), values)
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
 
-def _spread(scale: Tensor, values: Tensor) -> Tensor:
-    return scale.reshape(*scale.shape, *(1 for _ in range(values.ndim - scale.ndim)))
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def stored(self, name: str) -> Int8Matrix | Tensor:
+        """As the file has it."""
+        values, scale = self.held[name], self.held.get(name + SCALE)
+        return values if scale is None else Int8Matrix(values, scale.float())
+
+    def part(self, prefix: str, *, inside: bool) -> "StoredTensors":
+        """Those whose names begin so, or all others."""
+        kept = {name: values for name, values in self.held.items() if name.startswith(prefix) == inside}
+        return StoredTensors(kept, self.source)

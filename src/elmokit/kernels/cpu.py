@@ -1,0 +1,34 @@
+"""What this CPU can do: which number types it multiplies fast, and so which one `auto` picks."""
+
+import platform
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFeatures:
+    """The instructions that matter here."""
+
+    vnni: bool = False  # int8 products summed exactly in int32 (AVX512-VNNI, AVX-VNNI, AMX-int8)
+    bfloat16: bool = False  # bfloat16 products (AVX512-BF16, AMX-BF16)
+    onednn: bool = False  # torch was built with oneDNN for this kind of processor
+
+    @property
+    def fastest(self) -> torch.dtype:
+        """int8 where its products are native, else bfloat16 where those are, else float32."""
+        if self.vnni and self.onednn:
+            return torch.int8
+        return torch.bfloat16 if self.bfloat16 and self.onednn else torch.float32
+
+
+@cache
+def cpu_features() -> CpuFeatures:
+    """Of the CPU that we run on."""
+    has = torch.cpu.get_capabilities()
+    return CpuFeatures(
+        vnni=any(has.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")),
+        bfloat16=any(has.get(name) for name in ("avx512_bf16", "amx_bf16")),
+        onednn=torch._C._has_mkldnn and platform.machine().lower() in ("x86_64", "amd64"),
+    )

@@ -1,0 +1,35 @@
+"""Layers for inference on a CPU, their matrices laid out once: `LstmLayer` and `nn.Linear` without parameters.
+
+They hold no parameters on purpose: what they hold is packed for one machine and is neither trained nor saved.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.kernels import LstmState
+from elmokit.kernels.cpu_lstm import CpuLstm
+from elmokit.kernels.products import Product
+
+
+class PreparedLstm(nn.Module):
+    """Stands in for an `LstmLayer`."""
+
+    def __init__(self, layer: CpuLstm) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
+        return self.layer(x, state, steps, keep=keep)
+
+
+class PreparedLinear(nn.Module):
+    """Stands in for an `nn.Linear`."""
+
+    def __init__(self, product: Product, bias: Tensor) -> None:
+        super().__init__()
+        self.product, self.bias = product, bias.to(torch.float32)  # (N,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product.affine(x, self.bias)

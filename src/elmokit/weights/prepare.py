@@ -1,0 +1,66 @@
+"""A `Pretrained` as a network for inference alone, its matrices laid out for the machine that runs it.
+
+On CUDA and in float64 that is `Pretrained.build`. On a CPU the LSTMs, the highways and the token projection multiply in
+the mode asked for, int8 included, and everything between the products is float32; the network's layers come out as
+float32. Weights stored as int8 go into int8 products as they are.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.errors import InputError
+from elmokit.kernels.cpu_lstm import prepare_lstm
+from elmokit.kernels.int8 import Int8Matrix
+from elmokit.kernels.products import Matrix, cpu_product
+from elmokit.nn.bilm import BiLM
+from elmokit.nn.lstm import LstmLayer
+from elmokit.nn.prepared import PreparedLinear, PreparedLstm
+from elmokit.weights.pretrained import Pretrained, check_shapes, outline
+from elmokit.weights.storage import StoredTensors
+
+CPU_MODES = (torch.float32, torch.bfloat16, torch.int8)
+
+
+def prepare(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype) -> BiLM:
+    """Frozen, in evaluation mode, and to be run only: it has no parameters where there are products."""
+    if device.type != "cpu" or dtype not in CPU_MODES:
+        if dtype == torch.int8:
+            raise InputError(f"int8 runs on a CPU, not on {device}; choose dtype='bfloat16', 'float16' or 'auto' there")
+        return pretrained.build(device=device, dtype=dtype)
+    check_shapes(pretrained.tensors, pretrained.config, pretrained.source)
+    model = outline(pretrained.config)
+    for k, layer in enumerate(model.lstm):
+        assert isinstance(layer, LstmLayer)
+        ready = prepare_lstm(
+            _sides(pretrained, f"lstm.{k}.weight_x"),
+            _sides(pretrained, f"lstm.{k}.weight_h"),
+            pretrained.tensors[f"lstm.{k}.bias"],
+            None if layer.projection is None else _sides(pretrained, f"lstm.{k}.projection"),
+            layer.config.rules,
+            dtype,
+        )
+        model.lstm[k] = PreparedLstm(ready)
+    if dtype != torch.float32:
+        for name in [n for n, m in model.tokens.named_modules() if isinstance(m, nn.Linear)]:
+            bias = pretrained.tensors[f"tokens.{name}.bias"]
+            product = cpu_product(_stored(pretrained, f"tokens.{name}.weight"), dtype)
+            owner, _, attribute = name.rpartition(".")
+            setattr(model.tokens.get_submodule(owner), attribute, PreparedLinear(product, bias))
+    for name, _ in list(model.named_parameters()):
+        owner, _, attribute = name.rpartition(".")
+        value = pretrained.tensors[name].float()
+        setattr(model.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
+    return model.eval()
+
+
+def _sides(pretrained: Pretrained, name: str) -> list[Matrix]:
+    """A matrix for each direction."""
+    held = _stored(pretrained, name)
+    if isinstance(held, Tensor):
+        return list(held)
+    return [Int8Matrix(values, scale) for values, scale in zip(*held, strict=True)]
+
+
+def _stored(pretrained: Pretrained, name: str) -> Matrix:
+    tensors = pretrained.tensors
+    return tensors.stored(name) if isinstance(tensors, StoredTensors) else tensors[name]

@@ -1,0 +1,209 @@
+"""dtype as one switch: float32, bfloat16 and int8 on a CPU, near the exact vectors and blind to the batch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+from elmokit.encoders import Elmo, places
+from elmokit.encoders.places import FLOATS, INT8, pick_dtype
+from elmokit.errors import InputError
+from elmokit.features import Joined
+from elmokit.kernels.cpu import CpuFeatures
+from elmokit.kernels.int8 import Int8Matrix
+from elmokit.lm import LanguageModel
+from elmokit.nn.prepared import PreparedLstm
+from elmokit.weights import Pretrained, load_pretrained, save_pretrained
+from elmokit.weights.storage import StoredTensors
+
+# As wide as makes rounding average out, small enough to run in milliseconds.
+OPTIONS = models.tiny_options(
+    char_cnn={"filters": [[1, 8], [2, 16], [3, 40]]}, lstm={"dim": 64, "projection_dim": 32, "n_layers": 2}
+)
+MODEL = models.tiny(OPTIONS)
+MODES = {"float32": (1.0, 1.0, 1e-5), "bfloat16": (0.9995, 0.9995, 1e-5), "int8": (0.999, 0.99, 1e-4)}
+ELMOS = {mode: Elmo(MODEL.pretrained, device="cpu", dtype=mode, cache_words=50) for mode in MODES}
+TEXT = [["The", "cat", "sat", "on", "the", "mat", "."], ["It", "purred"], [], ["A", "word", "or", "two"] * 6]
+
+tokens = st.text(max_size=6) | st.sampled_from(["the", "cat", "<S>", "", "a" * 70, "猫"])
+sentences = st.lists(st.lists(tokens, max_size=7), min_size=1, max_size=7)
+
+
+def cosines(found: list[np.ndarray], exact: list[np.ndarray]) -> np.ndarray:
+    """(L, tokens)"""
+    a, b = (np.concatenate(part, axis=1).astype(np.float64) for part in (found, exact))
+    return (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vectors_are_near_the_exact_ones(mode: str) -> None:
+    exact = Elmo(MODEL.pretrained, device="cpu", dtype="float64").encode_layers(TEXT)
+    found = ELMOS[mode].encode_layers(TEXT)
+    mean, worst, _ = MODES[mode]
+    assert all(layers.dtype == np.float32 for layers in found)
+    like = cosines(found, exact)
+    assert like.mean(axis=1).min() >= mean - 1e-6
+    assert like.min() >= worst - 1e-6
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(sentences, st.integers(1, 60))
+def test_the_batch_changes_nothing(mode: str, given_sentences: list[list[str]], batch_tokens: int) -> None:
+    elmo, allowed = ELMOS[mode], MODES[mode][2]
+    together = elmo.encode_layers(given_sentences, batch_tokens=batch_tokens)
+    for sentence, got in zip(given_sentences, together, strict=True):
+        elmo.forget_words()
+        np.testing.assert_allclose(got, elmo.encode_layers([sentence])[0], rtol=0, atol=allowed)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        models.tiny_options(lstm={"dim": 12, "projection_dim": 12}),  # no projection
+        models.tiny_options(lstm={"cell_clip": None, "proj_clip": None, "use_skip_connections": False}),
+        models.tiny_options(char_cnn={"n_highway": 0, "activation": "tanh"}),
+    ],
+)
+def test_every_kind_of_model_runs_in_every_mode(mode: str, options: dict) -> None:
+    model = models.tiny(options)
+    found = Elmo(model.pretrained, device="cpu", dtype=mode).encode_layers(TEXT[:1])
+    assert cosines(found, [model.embed(TEXT[0])]).min() > (0.98 if mode == "int8" else 0.999)
+
+
+def test_words_and_one_direction_run_in_int8() -> None:
+    for model in (models.tiny_words(), models.tiny(directions=(1,))):
+        found = Elmo(model.pretrained, device="cpu", dtype="int8").encode_layers(TEXT[:1])
+        assert cosines(found, [model.embed(TEXT[0])]).min() > 0.98
+
+
+def test_the_official_fixture_keeps_its_vectors(shared: Path) -> None:
+    import json
+
+    folder = shared / "fixtures" / "elmo-skip"
+    rows = json.loads((folder / "sentences.json").read_text())
+    text = [s.split() if isinstance(s, str) else s for row in rows for s in row]
+    pretrained = load_pretrained(folder)
+    exact = Elmo(pretrained, device="cpu", dtype="float64").encode_layers(text)
+    for mode, (mean, worst, _) in MODES.items():
+        like = cosines(Elmo(pretrained, device="cpu", dtype=mode).encode_layers(text), exact)
+        assert like.mean(axis=1).min() >= mean - 1e-6, mode
+        assert like.min() >= worst - 1e-6, mode
+
+
+class TestStoredInt8:
+    def test_goes_into_the_products_as_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
+        stored = load_pretrained(tmp_path)
+        expected = ELMOS["int8"].encode_layers(TEXT)  # quantised here, from floats, by the same rule
+        from elmokit.kernels import products
+        from elmokit.weights import storage
+
+        def fail(*given: object) -> None:
+            raise AssertionError("int8 weights were turned into floats and back")
+
+        monkeypatch.setattr(products, "quantise", fail)
+        wide = []
+        real = storage.dequantise
+        monkeypatch.setattr(storage, "dequantise", lambda q, s: wide.append(q.numel()) or real(q, s))
+        elmo = Elmo(stored, device="cpu", dtype="int8")
+        assert max(wide) < MODEL.pretrained.tensors["lstm.0.weight_x"].numel(), "only characters and convolutions are"
+        like = cosines(elmo.encode_layers(TEXT), expected)
+        assert like.min() > 0.999, "characters and convolutions were rounded for the file, the rest is the same"
+
+    def test_reads_as_floats_by_name(self, tmp_path: Path) -> None:
+        save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
+        tensors = load_pretrained(tmp_path).tensors
+        assert isinstance(tensors, StoredTensors)
+        assert isinstance(tensors.stored("lstm.0.weight_h"), Int8Matrix)
+        assert tensors["lstm.0.weight_h"].dtype == torch.float32
+        assert set(tensors) == set(MODEL.pretrained.tensors)
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+    def test_copies_are_saved_and_loaded(self, tmp_path: Path, dtype: str) -> None:
+        save_pretrained(MODEL.pretrained, tmp_path / "small", dtype=dtype)  # type: ignore[arg-type]
+        save_pretrained(MODEL.pretrained, tmp_path / "whole")
+        small, whole = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("small", "whole"))
+        assert small < whole * (0.55 if dtype == "bfloat16" else 0.4)
+        exact = ELMOS["float32"].encode_layers(TEXT)
+        for mode in (dtype, "float32"):
+            found = Elmo.from_pretrained(tmp_path / "small", device="cpu", dtype=mode).encode_layers(TEXT)
+            assert cosines(found, exact).min() > 0.99
+
+
+class TestAuto:
+    @pytest.mark.parametrize(
+        ("has", "elmo", "others"),
+        [
+            (CpuFeatures(onednn=True), "float32", "float32"),
+            (CpuFeatures(bfloat16=True, onednn=True), "bfloat16", "bfloat16"),
+            (CpuFeatures(vnni=True, bfloat16=True, onednn=True), "int8", "bfloat16"),
+            (CpuFeatures(vnni=True, onednn=True), "int8", "float32"),
+        ],
+    )
+    def test_takes_what_the_cpu_has(
+        self, has: CpuFeatures, elmo: str, others: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(places, "cpu_features", lambda: has)
+        cpu = torch.device("cpu")
+        assert pick_dtype("auto", cpu, modes=Elmo.modes) == getattr(torch, elmo)
+        assert pick_dtype("auto", cpu, modes=FLOATS) == getattr(torch, others)
+        assert Elmo(MODEL.pretrained, device="cpu", dtype="auto").dtype == getattr(torch, elmo)
+
+    def test_takes_half_precision_on_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for able, expected in ((True, torch.bfloat16), (False, torch.float16)):
+            monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda able=able, **_: able)
+            assert pick_dtype("auto", torch.device("cuda")) == expected
+
+    def test_names_and_types_mean_the_same(self) -> None:
+        cpu = torch.device("cpu")
+        assert pick_dtype(torch.bfloat16, cpu) == pick_dtype("bfloat16", cpu) == torch.bfloat16
+        assert pick_dtype(torch.int8, cpu, modes=(*FLOATS, INT8)) == torch.int8
+
+
+def test_int8_is_refused_where_it_cannot_run() -> None:
+    from elmokit.weights.prepare import prepare
+
+    with pytest.raises(InputError, match="int8 runs on a CPU, not on cuda"):
+        prepare(MODEL.pretrained, device=torch.device("cuda"), dtype=torch.int8)
+    with pytest.raises(InputError, match="dtype 'int8' does not fit here; expected auto or one of float32"):
+        LanguageModel(MODEL.pretrained, device="cpu", dtype="int8")
+
+
+def test_the_switch_can_be_turned_for_one_call() -> None:
+    elmo = Elmo(MODEL.pretrained, device="cpu")
+    exact = elmo.encode("one sentence")
+    rounded = elmo.encode("one sentence", dtype="int8")
+    assert 0 < np.abs(rounded - exact).max() < 0.1
+    np.testing.assert_array_equal(elmo.encode("one sentence"), exact)
+
+
+def test_joined_parts_without_such_a_mode_run_in_float32() -> None:
+    elmo = Elmo(MODEL.pretrained, device="cpu", dtype="int8")
+
+    class Other(Elmo):
+        modes = FLOATS
+
+    joined = Joined([elmo, Other(MODEL.pretrained, device="cpu")])
+    vector = joined.encode("one sentence")
+    np.testing.assert_array_equal(vector[:64], elmo.encode("one sentence"))
+    np.testing.assert_allclose(vector[64:], ELMOS["float32"].encode("one sentence"), atol=1e-6)
+
+
+def test_a_prepared_network_holds_no_second_copy() -> None:
+    """In float32 the matrices are those of the file, not copies."""
+    layer = Elmo(MODEL.pretrained, device="cpu").bilm.lstm[0]
+    assert isinstance(layer, PreparedLstm)
+    for name in ("input", "recurrent"):
+        held = getattr(layer.layer.directions[0], name).matrix
+        source = MODEL.pretrained.tensors["lstm.0.weight_" + ("x" if name == "input" else "h")]
+        assert held.data_ptr() == source.data_ptr()
+
+
+def test_float64_is_run_by_the_plain_network() -> None:
+    built: Pretrained = MODEL.pretrained
+    assert not isinstance(Elmo(built, device="cpu", dtype="float64").bilm.lstm[0], PreparedLstm)

@@ -1,0 +1,73 @@
+"""The CPU's recurrence against the plain one, in every mode."""
+
+import pytest
+import torch
+from lstm_problems import Problem
+
+from elmokit.kernels import LstmRules, LstmState, clipped_lstm, cpu_lstm, reference_lstm
+from elmokit.kernels.cpu_lstm import CpuLstm, prepare_lstm
+
+PROBLEMS = [
+    Problem((3, 3, 3)),
+    Problem((1,) * 6),
+    Problem((4, 2, 1), keep=True, idle=1),
+    Problem((2, 2), R=1, P=None, keep=True),
+    Problem((3, 1), rules=LstmRules(None, None, 0.0)),
+    Problem((40, 40, 17, 3, 1), D=16, H=48, P=16),
+]
+
+
+def prepared(problem: Problem, mode: torch.dtype) -> CpuLstm:
+    _, weights, _, _, rules = problem.arguments(problem.parts())
+    w_x, w_h, bias, w_p = (None if part is None else part.float() for part in weights)
+    assert w_x is not None
+    assert w_h is not None
+    assert bias is not None
+    return prepare_lstm(list(w_x), list(w_h), bias, None if w_p is None else list(w_p), rules, mode)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(("mode", "allowed"), [("float32", 1e-6), ("bfloat16", 0.02), ("int8", 0.06)])
+@pytest.mark.parametrize("stretch", [1, 16 << 20])
+def test_equals_the_plain_recurrence(
+    problem: Problem, mode: str, allowed: float, stretch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_lstm, "STRETCH_BYTES", stretch)
+    x, weights, state, steps, rules = problem.arguments(problem.parts())
+    expected, last = reference_lstm(x, weights, state, steps, rules, keep=problem.kept())
+    kept = problem.kept()
+    layer = prepared(problem, getattr(torch, mode))
+    given = LstmState(state.h.float(), state.c.float())
+    before = given.h.clone(), given.c.clone()
+    out, ended = layer(x.float(), given, steps, keep=None if kept is None else kept.float())
+    for found, exact in ((out, expected), (ended.h, last.h), (ended.c, last.c)):
+        assert found.dtype == torch.float32
+        assert float((found.double() - exact).norm() / exact.norm()) < allowed
+    assert torch.equal(given.h, before[0]), "the state that was given stays as it was"
+    assert torch.equal(given.c, before[1])
+
+
+def test_zero_state_gives_what_any_state_gives() -> None:
+    """The first product is left out there."""
+    problem = Problem((3, 2))
+    x, weights, state, steps, rules = problem.arguments(problem.parts())
+    zero = LstmState(torch.zeros_like(state.h), torch.zeros_like(state.c))
+    expected, _ = reference_lstm(x, weights, zero, steps, rules)
+    out, _ = prepared(problem, torch.float32)(x.float(), LstmState(zero.h.float(), zero.c.float()), steps)
+    assert float((out - expected).abs().max()) < 1e-5
+
+
+def test_it_runs_where_no_gradient_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem((3, 2), keep=True)
+    parts = [None if part is None else part.float() for part in problem.parts()]
+    kept = problem.kept()
+    assert kept is not None
+    ran = []
+    real = cpu_lstm.cpu_lstm
+    monkeypatch.setattr(cpu_lstm, "cpu_lstm", lambda *a, **k: ran.append(1) or real(*a, **k))
+    expected, _ = clipped_lstm(*problem.arguments(parts), keep=kept.float())
+    assert not ran
+    with torch.no_grad():
+        out, _ = clipped_lstm(*problem.arguments(parts), keep=kept.float())
+    assert ran
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
