@@ -60,11 +60,16 @@ def test_mentions_are_shown_in_brackets_with_their_cluster() -> None:
         "  1  Ann; her; her",
         "  2  her dog; It",
     ]
+    assert Text.from_markup(COREF.show(document, Resolved(()))).plain == "Ann saw her dog.\n[It] barked at her."
 
 
 def test_records_and_conll() -> None:
     (document,) = COREF.from_text(TEXT, ENGLISH)
     record = json.loads(json.dumps(COREF.record(document, resolved(document))))
+    assert record["sentences"] == [
+        {"text": "Ann saw her dog.", "start": 0},
+        {"text": "[It] barked\nat her.", "start": 17},
+    ]
     assert record["clusters"][1] == [
         {"text": "her dog", "start": 8, "end": 15, "words": [2, 4]},
         {"text": "It", "start": 18, "end": 20, "words": [6, 7]},

@@ -15,7 +15,7 @@ from elmokit.tasks.coref_metrics import score_clusters
 from elmokit.tasks.coref_network import CorefConfig, CorefNetwork
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.settings import plain, setting
-from elmokit.tasks.task import Scores, Task
+from elmokit.tasks.task import Scores, Task, text_of
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -51,14 +51,16 @@ class Coreference(Task[CorefDocument, Resolved]):
         "char_filters": ((3, 50), (4, 50), (5, 50)),
         "feature_dropout": 0.5,
     }
-    training: Mapping[str, Any] = {"epochs": 60, "patience": 10, "decay": 0.8}
+    # Nothing is linked at first, while it learns what a mention is: epochs without a score are no reason to stop.
+    training: Mapping[str, Any] = {"epochs": 60, "patience": 15, "decay": 0.9}
     quick: Mapping[str, Any] = {
         "hidden": 100,
+        "scorer": 75,
         "antecedents": 50,
-        "train_sentences": 25,
+        "train_sentences": 15,
+        "word_dim": 50,
         "char_filters": ((3, 50),),
-        "epochs": 12,
-        "patience": 4,
+        "epochs": 15,
     }
     documents = True
 
@@ -129,10 +131,10 @@ class Coreference(Task[CorefDocument, Resolved]):
 
     def show(self, example: CorefDocument, prediction: Resolved) -> str:
         """The text with its mentions in brackets, each with the number of its cluster; then the clusters."""
-        lines = [*_bracketed(example, prediction), Text()]
+        lines = [*_bracketed(example, prediction), *([Text()] if prediction.clusters else [])]
         for number, cluster in enumerate(prediction.clusters, 1):
-            line = Text(f"{number:3}  ", style=_colour(number))
-            lines.append(line.append(Text("; ".join(" ".join(mention.text.split()) for mention in cluster))))
+            mentions = "; ".join(" ".join(mention.text.split()) for mention in cluster)
+            lines.append(Text.assemble((f"{number:3}  ", _colour(number)), mentions))
         return Text("\n").join(lines).markup
 
     def record(self, example: CorefDocument, prediction: Resolved) -> dict[str, Any]:
@@ -140,6 +142,7 @@ class Coreference(Task[CorefDocument, Resolved]):
         return {
             "document": example.name,
             "part": example.part,
+            "sentences": [{"text": text_of(sentence), "start": sentence.start} for sentence in example.sentences],
             "clusters": [
                 [
                     {"text": mention.text, "start": mention.start, "end": mention.end, "words": list(mention.words)}
