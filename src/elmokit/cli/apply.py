@@ -34,6 +34,7 @@ def apply(
     from rich.console import Console
 
     from elmokit.cli.inputs import is_source
+    from elmokit.cli.progress import counting
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs, write_text
     from elmokit.formats.streams import mend
@@ -50,7 +51,8 @@ def apply(
             continue
         for source in expand_inputs([argument]):
             examples += task.read_text(source, loaded.setup.settings, loaded.tokenizer)
-    found = list(zip(examples, loaded.predict_examples(examples), strict=True))
+    with counting("working, examples") as told:
+        found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
     if output is None:
         console = Console(highlight=False, soft_wrap=True)
         for example, prediction in found:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from elmokit.tasks.layers import LayerSource
+from elmokit.tasks.table import Told
 from elmokit.tasks.task import Batch, E, Network, P, Task
 from elmokit.tasks.words import WordReader
 
@@ -44,8 +45,15 @@ class Feeder(Generic[E, P]):
         for picked in shuffled_batches(sizes, 1 if self.task.documents else batch_size, order):
             yield [examples[k] for k in picked]
 
-    def predict(self, network: Network[E, P], examples: Sequence[E], *, batch_size: int = PREDICT_BATCH) -> list[P]:
-        """A prediction for every example, in order."""
+    def predict(
+        self,
+        network: Network[E, P],
+        examples: Sequence[E],
+        *,
+        batch_size: int = PREDICT_BATCH,
+        told: Told | None = None,
+    ) -> list[P]:
+        """A prediction for every example, in order; `told` hears how many of how many are done."""
         sizes = [self.task.size(example) for example in examples]
         by_size = [int(k) for k in np.argsort(sizes, kind="stable")]
         step = 1 if self.task.documents else batch_size
@@ -58,6 +66,8 @@ class Feeder(Generic[E, P]):
                 batch = self.batch([examples[k] for k in picked])
                 for k, prediction in zip(picked, network.predict(batch), strict=True):
                     found[k] = prediction
+                if told is not None:
+                    told(start + len(picked), len(examples))
         network.train(training)
         return found
 

@@ -30,6 +30,7 @@ from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import LayerSource, LiveLayers
 from elmokit.tasks.setup import Setup, read_setup
+from elmokit.tasks.table import Told
 from elmokit.tasks.task import E, Network, P, Scores, Task
 from elmokit.tasks.train import Epoch, Trained
 from elmokit.tasks.words import WordReader, WordVocabulary, describe_mixes
@@ -128,17 +129,21 @@ class TaskModel(Generic[E, P]):
         found = iter(self.predict_examples([example for part in parts for example in part]))
         return [[next(found) for _ in part] for part in parts]
 
-    def predict_examples(self, examples: Sequence[E], *, layers: LayerSource | None = None) -> list[P]:
-        """A prediction for each example; `layers` computed before, where there are such."""
+    def predict_examples(
+        self, examples: Sequence[E], *, layers: LayerSource | None = None, told: Told | None = None
+    ) -> list[P]:
+        """A prediction for each example; `layers` computed before, where there are such; `told` hears how far it is."""
         if layers is None and self.encoder is not None:
             layers = LiveLayers(self.encoder, rounded=not self.setup.training.fine_tune)
         feeder = Feeder(self.task, self.reader, layers, device=self.device)
-        return feeder.predict(self.network, examples)
+        return feeder.predict(self.network, examples, told=told)
 
-    def evaluate(self, data: str | Path | Sequence[E]) -> Scores:
-        """The scores on a labelled file, or on examples."""
+    def evaluate(
+        self, data: str | Path | Sequence[E], *, layers: LayerSource | None = None, told: Told | None = None
+    ) -> Scores:
+        """The scores on a labelled file, or on examples; the options are those of `predict_examples`."""
         examples = self.task.read(data, self.setup.settings) if isinstance(data, str | Path) else data
-        return self.task.score(examples, self.predict_examples(examples))
+        return self.task.score(examples, self.predict_examples(examples, layers=layers, told=told))
 
     @property
     def mixes(self) -> dict[str, Any]:

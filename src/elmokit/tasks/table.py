@@ -18,7 +18,7 @@ from elmokit.formats import atomic_path
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
-Told = Callable[[int, int], None]  # tokens done, tokens in all
+Told = Callable[[int, int], None]  # how much is done, of how much
 
 
 class LayerTable:

@@ -70,7 +70,7 @@ class TaggerConfig:
     scheme: Scheme | None = "IOBES"
     hidden: int = 200  # LSTM cells in each direction
     layers: int = 2
-    dropout: float = 0.5  # on what goes into each LSTM and on what comes out
+    dropout: float = 0.25  # on what goes into each LSTM and on what comes out
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or not self.labels:

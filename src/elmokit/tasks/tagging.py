@@ -37,7 +37,7 @@ class TaggingSettings:
     scheme: Scheme = setting("IOBES", "how the network writes spans, whatever the files do")
     hidden: int = setting(200, "LSTM cells in each direction")
     layers: int = setting(2, "LSTM layers")
-    dropout: float = setting(0.5, "on what goes into each LSTM and on what comes out")
+    dropout: float = setting(0.25, "on what goes into each LSTM and on what comes out")
 
 
 class Tagging(Task[TaggedExample, TaggedSentence]):
