@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import models
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError, MissingExtraError
+from elmokit.formats import read_lines
 from elmokit.index import Index
 
 pytest.importorskip("usearch", reason="usearch is not installed: pip install 'elmokit[neighbours]'")
@@ -47,6 +49,16 @@ def test_recall_is_measured_and_high(folder: Path) -> None:
     assert known.recall >= 0.95
     assert known.checked == 200
     assert index.recall(queries=100) >= 0.95
+
+
+def test_recall_on_real_text_with_real_weights(shared: Path, tmp_path: Path) -> None:
+    real = Elmo.from_pretrained(shared / "fixtures" / "elmo-skip", device="cpu", tokenizer="english")
+    lines = islice(read_lines(shared / "corpora" / "heldout" / "wikinews.txt.xz"), 60)
+    sentences = [sentence for line in lines for sentence in real.tokenizer.split(line)]
+    index = Index.build(real, sentences, tmp_path / "index")
+    index.make_graph(threads=1)
+    assert len(index) > 2000
+    assert index.recall(queries=150) >= 0.95
 
 
 def test_scores_are_those_of_exact_search(folder: Path, elmo: Elmo) -> None:
