@@ -16,7 +16,7 @@ from elmokit.tasks.qa import QA, AnswererNetwork, QuestionAnswerer, QuestionSett
 from elmokit.tasks.qa_data import Question
 from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
-from elmokit.tasks.setup import load_setup
+from elmokit.tasks.setup import default_setup, load_setup
 from elmokit.tasks.words import WordFeaturesConfig, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
 
@@ -116,7 +116,8 @@ def test_answers_point_into_the_passage() -> None:
     assert answer_of(nothing, (0, 1), 0.5).text == ""
     record = QA.record(replace(example, id="q1"), found)
     assert json.loads(json.dumps(record))["answer"] == "October 1973"
-    assert (record["id"], record["start"], record["end"]) == ("q1", found.start, found.end)
+    assert (record["id"], record["passage"][record["start"] : record["end"]]) == ("q1", "October 1973")
+    assert default_setup(QA, quick=True).training.max_train == 3000
     assert "[bold]October 1973[/bold]" in QA.show(example, found)
 
 

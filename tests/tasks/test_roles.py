@@ -18,7 +18,7 @@ from elmokit.tasks.roles import ROLES, RoleLabeller, Roles, RoleSettings, RolesN
 from elmokit.tasks.roles_data import Proposition, read_propositions
 from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
-from elmokit.tasks.setup import load_setup
+from elmokit.tasks.setup import default_setup, load_setup
 from elmokit.tasks.words import WordFeaturesConfig, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
 
@@ -187,6 +187,7 @@ def test_a_saved_model_labels_text_and_words(tmp_path: Path) -> None:
     encoder = Elmo(models.tiny().pretrained, device="cpu")
     model = train_task(ROLES, load_setup(ROLES, flags=flags), train, train[:4], encoder=encoder, device="cpu")
     assert list(model.mixes) == ["input"]
+    assert default_setup(ROLES, quick=True).settings.layers == 8
     folder = model.save(tmp_path / "model", with_encoder=True)
     labeller = RoleLabeller.from_pretrained(folder, device="cpu")
     text = "the n1 *v2* n3 and n0 *v1* n1"

@@ -122,6 +122,7 @@ class QuestionAnswering(Task[Question, Answer]):
     settings = QuestionSettings()
     features: Mapping[str, Any] = {"elmo_at": "both"}
     training: Mapping[str, Any] = {"batch_size": 45, "average": 0.999}
+    quick: Mapping[str, Any] = {"hidden": 50, "batch_size": 32, "max_train": 3000, "epochs": 5, "patience": 2}
 
     def read(self, path: str | Path, settings: QuestionSettings) -> list[Question]:
         return read_squad(path, tokenizer=load_tokenizer(settings.tokenizer), longest=settings.longest_passage or None)
@@ -182,6 +183,7 @@ class QuestionAnswering(Task[Question, Answer]):
     def record(self, example: Question, prediction: Answer) -> dict[str, Any]:
         return {
             **({"id": example.id} if example.id else {}),
+            "passage": text_of(example.passage),
             "question": text_of(example.question),
             "answer": prediction.text,
             "start": prediction.start,

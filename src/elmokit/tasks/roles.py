@@ -145,7 +145,8 @@ class SemanticRoles(Task[Proposition, Roles]):
     help = "semantic roles of given predicates: JSONL of frames, CoNLL-2005/2012 columns (highway LSTMs)"
     network = RolesNetwork
     settings = RoleSettings()
-    training: Mapping[str, Any] = {"batch_size": 80, "clip_norm": 5.0}
+    training: Mapping[str, Any] = {"batch_size": 80}
+    quick: Mapping[str, Any] = {"hidden": 100, "batch_size": 40, "max_train": 12000, "epochs": 8, "patience": 3}
 
     def read(self, path: str | Path, settings: RoleSettings) -> list[Proposition]:
         return read_propositions(path, predicate_column=settings.predicate_column)
