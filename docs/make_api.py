@@ -40,6 +40,7 @@ MODULES = {
     "elmokit.analysis.probe": "Probes: the classifier",
     "elmokit.analysis.mixed_probe": "Probes: the classifier with a mix",
     "elmokit.analysis.senses": "Word senses by nearest centroid",
+    "elmokit.analysis.word_senses": "The senses of one word",
     "elmokit.analysis.pairs": "Words in context",
     "elmokit.formats.senses": "Files of word senses",
     "elmokit.formats.word_pairs": "Files of words in context",

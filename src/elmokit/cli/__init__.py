@@ -24,6 +24,7 @@ from elmokit.cli.perplexity import perplexity
 from elmokit.cli.predict import predict
 from elmokit.cli.pretrain import pretrain
 from elmokit.cli.probe import probe
+from elmokit.cli.senses import senses
 from elmokit.cli.train import train
 from elmokit.cli.wsd import wsd
 
@@ -61,6 +62,7 @@ for command in (
     neighbors,
     drift,
     probe,
+    senses,
     wsd,
     pairs,
     evaluate,

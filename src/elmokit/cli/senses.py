@@ -1,0 +1,136 @@
+"""`elmokit senses`: the uses of one word in a corpus, in groups."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from elmokit.analysis.word_senses import WordSenses
+
+
+def senses(
+    corpus: Annotated[
+        list[str], typer.Argument(metavar="CORPUS...", help="Files, folders, patterns, or - for standard input.")
+    ],
+    word: Annotated[str, typer.Option("--word", "-w", help="The word, in whatever case it stands.")],
+    clusters: Annotated[int | None, typer.Option("--clusters", "-k", help="Groups; default by silhouette.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model, as in elmokit embed; default bundled.")
+    ] = None,
+    layers: Annotated[str, typer.Option(help="Which layer, or average, concat:1,2 ...")] = "top",
+    uses: Annotated[int, typer.Option(help="Uses looked at, evenly spaced; 0: all.", min=0)] = 500,
+    examples: Annotated[int, typer.Option(help="Uses of each group to show.", min=1)] = 5,
+    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .png or .json.")] = None,
+    json: Annotated[Path | None, typer.Option(help="File for the groups and all uses.")] = None,
+    whole_lines: Annotated[
+        bool, typer.Option("--lines", help="A line is a sentence; else a paragraph, to be cut into sentences.")
+    ] = False,
+    tokenized: Annotated[
+        bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.")] = "auto",
+    field: Annotated[str, typer.Option(help="The JSON field or Parquet column that holds text or tokens.")] = "text",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Group the uses of one word by their vectors, and show the middle of each group.
+
+        elmokit senses corpus.txt --word play
+        elmokit senses corpus.txt.gz --word bank --clusters 3 --plot bank.html
+
+    Without --clusters the number of groups is the one with the best silhouette (1: groups far apart, 0: none to be
+    seen); where even that is low, all uses are one group. The picture shows the two directions in which the vectors
+    vary most; in HTML, each point tells its sentence.
+
+    How well known senses are told apart is measured by elmokit wsd and elmokit pairs.
+    """
+    from elmokit.analysis.word_senses import SensesConfig, find_uses, group_senses
+    from elmokit.cli.corpus import read_corpus
+    from elmokit.encoders import load_encoder
+    from elmokit.errors import InputError
+    from elmokit.formats import ReadReport, expand_inputs
+    from elmokit.text import load_tokenizer
+
+    expand_inputs(corpus)  # a mistyped file name is told before a model is loaded
+    if plot is not None:
+        from elmokit.plots import check_chart_path
+
+        check_chart_path(plot)
+    config = SensesConfig(layers=layers, clusters=clusters, uses=uses, examples=examples)
+    encoder = load_encoder(model, device=device)
+    cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
+    sentences = read_corpus(
+        corpus, tokenizer=cut, whole_lines=whole_lines or tokenized, format=format, field=field, report=ReadReport()
+    )
+    met = find_uses(sentences, word)
+    if len(met) < 2:
+        raise InputError(f"{word!r} stands {len(met)} times in {', '.join(corpus)}; at least 2 uses are needed")
+    found = group_senses(encoder, met, config=config)
+    _show(found, word, len(met))
+    if json is not None:
+        _write(found, word, json)
+    if plot is not None:
+        _draw(found, word, plot)
+
+
+def _show(found: "WordSenses", word: str, met: int) -> None:
+    from rich.console import Console
+
+    from elmokit.cli.neighbors import line_of
+
+    console = Console(highlight=False)
+    some = f", {len(found.uses):,} of them looked at" if len(found.uses) < met else ""
+    tried = ", ".join(f"{k}: {value:.2f}" for k, value in found.silhouettes.items())
+    console.print(f"{met:,} uses of {word!r}{some}; silhouette by number of groups {tried or '-'}", markup=False)
+    for number, group in enumerate(found.groups, 1):
+        share = len(group.uses) / len(found.uses)
+        console.print()
+        console.print(
+            f"[bold]{number}[/bold]  {len(group.uses):,} uses, {share:.0%}, silhouette {group.silhouette:.2f}"
+        )
+        for use in (found.uses[k] for k in group.examples):
+            console.print(line_of(console, "", use.left, use.word, use.right))
+
+
+def _write(found: "WordSenses", word: str, path: Path) -> None:
+    from json import dumps
+
+    from elmokit.formats import write_text
+
+    numbers = {use: number for number, group in enumerate(found.groups, 1) for use in group.uses}
+    record = {
+        "word": word,
+        "silhouettes": found.silhouettes,
+        "groups": [
+            {"size": len(group.uses), "silhouette": group.silhouette, "examples": group.examples}
+            for group in found.groups
+        ],
+        "uses": [
+            {
+                "tokens": use.sentence.tokens,
+                "position": use.position,
+                "group": numbers[k],
+                "point": found.points[k].tolist(),
+            }
+            for k, use in enumerate(found.uses)
+        ],
+    }
+    write_text(path, dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def _draw(found: "WordSenses", word: str, path: Path) -> None:
+    from elmokit.plots import Dot, draw_scatter, save_chart
+
+    dots = []
+    for number, group in enumerate(found.groups, 1):
+        middle = found.uses[group.examples[0]]
+        near = " ".join([*middle.left.split()[-3:], middle.word, *middle.right.split()[:3]])
+        for k in group.uses:
+            use = found.uses[k]
+            shown = " ".join([*use.left.split()[-8:], use.word, *use.right.split()[:8]])
+            x, y = found.points[k].tolist()
+            label = near if k == group.examples[0] else ""
+            dots.append(Dot(x, y, f"group {number} ({len(group.uses)})", shown, label))
+    first, second = (f"direction {k + 1}, {share:.0%} of the variance" for k, share in enumerate(found.explained))
+    save_chart(draw_scatter(dots, title=f"Uses of {word!r}", x=first, y=second), path)
+    typer.echo(f"{path}: written", err=True)

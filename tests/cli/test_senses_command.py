@@ -1,0 +1,49 @@
+"""`elmokit senses` from a corpus to groups and picture."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    lines = [f"{name} went to see the play at night . And so on ." for name in ("Ann", "Bob", "Cy")]
+    lines += [f"Let us play ball , {name} ." for name in ("Ann", "Bob", "Cy")]
+    path.write_text("\n".join([*lines, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_groups_and_numbers(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "senses.json"
+    given = ("-w", "play", "-m", model_folder, "--device", "cpu")
+    done = cli("senses", corpus, *given, "--clusters", 2, "--json", out)
+    assert done.code == 0, done.err
+    assert "6 uses of 'play'" in done.out  # copies of a sentence count once
+    assert done.out.count("3 uses, 50%") == 2
+    assert "see the play at night" in done.out
+    record = json.loads(out.read_text(encoding="utf-8"))
+    assert sorted(use["group"] for use in record["uses"]) == [1, 1, 1, 2, 2, 2]
+    assert all(use["tokens"][use["position"]] == "play" for use in record["uses"])
+
+
+def test_picture(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason="charts need altair: pip install 'elmokit[plots]'")
+    picture = tmp_path / "play.svg"
+    done = cli("senses", corpus, "-w", "Play", "-m", model_folder, "-k", 2, "--plot", picture, "--device", "cpu")
+    assert done.code == 0, done.err
+    svg = picture.read_text(encoding="utf-8")
+    assert "group 1 (3)" in svg
+    assert "of the variance" in svg
+
+
+def test_a_word_that_is_not_there(cli: Cli, corpus: Path, model_folder: Path) -> None:
+    done = cli("senses", corpus, "-w", "cricket", "-m", model_folder)
+    assert done.code == 2
+    assert "'cricket' stands 0 times" in done.err
+    assert "no such file" in cli("senses", "nothing.txt", "-w", "play").err
