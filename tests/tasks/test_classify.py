@@ -15,6 +15,7 @@ from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.tasks.bcn import BcnConfig
 from elmokit.tasks.classify import (
     CLASSIFY,
+    SENTIMENT,
     SENTIMENTS,
     Classifier,
     ClassifierNetwork,
@@ -192,6 +193,13 @@ def test_text_without_labels_and_what_is_shown() -> None:
     assert record["text"][record["start"] : record["end"]] == "A [bold] film."
     assert record["label"] in ("bad", "good")
     assert r"\[bold] film." in TASK.show(example, found)
+
+
+def test_each_use_has_its_settings() -> None:
+    assert load_setup(SENTIMENT).settings == ClassifySettings()
+    quick = load_setup(SENTIMENT, quick=True)
+    assert (quick.settings.phrase_words, quick.settings.integrators, quick.training.epochs) == (4, 1, 5)
+    assert load_setup(CLASSIFY, quick=True).settings.phrase_words == 1
 
 
 def test_the_treebank(shared: Path) -> None:

@@ -91,7 +91,7 @@ class Classification(Task[TextExample, ClassPrediction]):
     settings = ClassifySettings()
     features: Mapping[str, Any] = {"char_dim": 0, "elmo_l2": 0.001}
     training: Mapping[str, Any] = {"learning_rate": 5e-4, "epochs": 20}
-    quick: Mapping[str, Any] = {"hidden": 100, "integrators": 1, "head_width": 200, "epochs": 5, "patience": 2}
+    quick: Mapping[str, Any] = {"hidden": 100, "integrators": 1, "head_width": 200, "batch_size": 64, "patience": 3}
 
     def __init__(self, name: str, help: str, **quick: Any) -> None:
         self.name, self.help = name, help
@@ -196,5 +196,7 @@ def _sentiment(label: str) -> str:
     return SENTIMENTS[int(label)] if label in ("0", "1", "2", "3", "4") else label
 
 
-SENTIMENT = Classification("sentiment", "sentiment of the Stanford treebank's trees, phrase by phrase", phrase_words=4)
+SENTIMENT = Classification(
+    "sentiment", "sentiment of the Stanford treebank's trees, phrase by phrase", phrase_words=4, epochs=5
+)
 CLASSIFY = Classification("classify", "one label a text, from CSV, TSV, JSONL or trees", epochs=15)
