@@ -25,6 +25,7 @@ def evaluate(
     """
     from json import dumps
 
+    from elmokit.cli.progress import counting
     from elmokit.tasks.saved import TaskModel
 
     loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(model, encoder=encoder, device=device)
@@ -32,7 +33,8 @@ def evaluate(
         examples = loaded.task.read(file, loaded.setup.settings)
         for remark in loaded.task.remarks(examples, loaded.setup.settings):
             typer.echo(remark, err=True)
-        scores = loaded.evaluate(examples)
+        with counting("scoring, examples") as told:
+            scores = loaded.evaluate(examples, told=told)
         if json:
             typer.echo(dumps({"file": file, **scores}))
             continue
