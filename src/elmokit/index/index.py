@@ -49,7 +49,7 @@ class Index:
 
     def _look(self) -> None:
         """See what is on the disk now."""
-        for name in ("mean", "words", "graph", "_spellings"):
+        for name in ("mean", "words", "graph"):
             self.__dict__.pop(name, None)
         self.manifest = Manifest.read(self.folder)
         self.segments = read_segments(self.folder)
@@ -222,7 +222,7 @@ class Index:
         text = segment.text(int(segment.sentences[at]))
         start, end = segment.spans[at].tolist()
         return Occurrence(
-            row, self._spellings[home][int(segment.words[at])], text, start, end, int(segment.positions[at]), score
+            row, segment.spellings[int(segment.words[at])], text, start, end, int(segment.positions[at]), score
         )
 
     def sentence_of(self, row: int) -> tuple[int, int]:
@@ -288,7 +288,8 @@ class Index:
             recall = _recall(truth, self._others(sample, k=k, exact=False))
             if recall >= ENOUGH:
                 break
-        graph.described(recall=recall, checked=len(sample))
+        with locked(self.folder):
+            graph.described(recall=recall, checked=len(sample))
         return recall
 
     def recall(self, *, queries: int = 200, k: int = 10, seed: int = 1) -> float:
@@ -299,10 +300,6 @@ class Index:
     def _others(self, sample: NDArray[np.int64], *, k: int, exact: bool) -> list[list[int]]:
         found = self.search(self.vectors(sample), k=k + 1, exact=exact).rows.tolist()
         return [[row for row in rows if row != own][:k] for own, rows in zip(sample.tolist(), found, strict=True)]
-
-    @cached_property
-    def _spellings(self) -> list[list[str]]:
-        return [list(segment.vocabulary) for segment in self.segments]
 
 
 def _recall(truth: list[list[int]], found: list[list[int]]) -> float:

@@ -183,6 +183,10 @@ class Segment:
         return found
 
     @cached_property
+    def spellings(self) -> list[str]:
+        return list(self.vocabulary)
+
+    @cached_property
     def _texts(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
         return self._mapped("text"), self.read("text_ends")
 

@@ -5,6 +5,7 @@ import numpy as np
 from elmokit.encoders.static_table import WordTable, read_table
 from elmokit.errors import InputError
 from elmokit.index.exact import BLOCK
+from elmokit.index.growth import locked
 from elmokit.index.index import Index
 
 MIN_COUNT = 5  # a mean of fewer is more accident than use
@@ -38,11 +39,12 @@ def word_means(index: Index, *, min_count: int = MIN_COUNT, limit: int = LIMIT) 
 def save_word_means(index: Index) -> None:
     """Keep them beside the index, so that the next search need not read all of it."""
     path = index.folder / f"types-{len(index)}.safetensors"
-    if not path.exists() and any(count >= MIN_COUNT for count in index.words.values()):
-        word_means(index).save(path)
-    for old in index.folder.glob("types-*.safetensors"):
-        if old != path:
-            old.unlink()
+    with locked(index.folder):
+        if not path.exists() and any(count >= MIN_COUNT for count in index.words.values()):
+            word_means(index).save(path)
+        for old in index.folder.glob("types-*.safetensors"):
+            if old != path:
+                old.unlink()
 
 
 def load_word_means(index: Index) -> WordTable | None:
