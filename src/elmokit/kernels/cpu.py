@@ -1,6 +1,7 @@
 """What this CPU can do: which number types it multiplies fast, and so which one `auto` picks."""
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,9 +27,18 @@ class CpuFeatures:
 @cache
 def cpu_features() -> CpuFeatures:
     """Of the CPU that we run on."""
-    has = torch.cpu.get_capabilities()
+    has = _instructions()
     return CpuFeatures(
         vnni=any(has.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")),
         bfloat16=any(has.get(name) for name in ("avx512_bf16", "amx_bf16")),
         onednn=torch._C._has_mkldnn and platform.machine().lower() in ("x86_64", "amd64"),
     )
+
+
+def _instructions() -> Mapping[str, object]:
+    """By torch's names; older versions tell of a few only."""
+    if hasattr(torch.cpu, "get_capabilities"):
+        found: Mapping[str, object] = torch.cpu.get_capabilities()
+        return found
+    asked = {"avx512_vnni": "_is_vnni_supported", "avx512_bf16": "_is_avx512_bf16_supported"}
+    return {name: getattr(torch.cpu, question, bool)() for name, question in asked.items()}
