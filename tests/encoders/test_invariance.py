@@ -92,6 +92,27 @@ class TestOutOfMemory:
         assert [n for _, n in runner.fitted(self.batch, run)] == [2, 2, 2, 2]
         assert sizes[6:] == [2, 2, 2, 2], "what did not fit once is not tried again"
 
+    def test_embedding_goes_on_with_smaller_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As on a device whose memory holds 30 positions and no more."""
+        text = [["w"] * (k % 7) + ["x"] for k in range(20)]
+        expected = Elmo(MODEL.pretrained, device="cpu").encode_layers(text)
+        real, refused = Runner.stack, []
+
+        def stack(runner: Runner, batch: list[Sentence]) -> object:
+            if len(batch) * max(len(s) + 2 for s in batch) > 30:
+                refused.append(len(batch))
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return real(runner, batch)
+
+        monkeypatch.setattr(Runner, "stack", stack)
+        elmo = Elmo(MODEL.pretrained, device="cpu")
+        for got, want in zip(elmo.encode_layers(text), expected, strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-6)
+        assert refused
+        tried = len(refused)
+        elmo.encode_layers(text)
+        assert len(refused) == tried, "it remembers what fits"
+
     def test_one_sentence_too_large_says_what_to_do(self) -> None:
         def run(part: object) -> None:
             raise torch.OutOfMemoryError("too large")

@@ -9,6 +9,7 @@ from torch import Tensor
 from elmokit.batch import index_words
 from elmokit.chars import Codec, Rows
 from elmokit.encoders.batches import BatchRunner
+from elmokit.encoders.graphs import Graphs
 from elmokit.encoders.words import WordCache
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
@@ -25,9 +26,14 @@ class Runner(BatchRunner):
         width = bilm.config.lstm.projection_dim
         self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype)
         self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
+        self.graphs = Graphs(bilm) if self.device.type == "cuda" else None
 
+    @torch.no_grad()
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
-        return self.layers(sentences)[0]
+        if self.graphs is None or not self.graphs.take(sentences):
+            return self.layers(sentences)[0]
+        words, index, lengths = index_words(sentences)
+        return self.graphs.run(self.word_vectors(words), index, lengths)
 
     @torch.no_grad()  # not inference_mode: mixes are trained on these layers
     def layers(self, sentences: Sequence[Sentence], *, state: State | None = None) -> tuple[LayerStack, State]:
