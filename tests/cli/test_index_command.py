@@ -132,6 +132,19 @@ class TestDrift:
         assert done.code == 0, done.err
         assert "jsd" in (tmp_path / "drift.json").read_text(encoding="utf-8")
 
+    def test_words_that_are_missing_or_rare_are_told_and_left_out(self, cli: Cli, index: Path, tmp_path: Path) -> None:
+        (tmp_path / "words.txt").write_text("play\nplayy\nnight\n")
+        done = cli("drift", index, index, "--words", tmp_path / "words.txt", "--min-count", 5, "--jsonl")
+        assert done.code == 0, done.err
+        assert [json.loads(line)["word"] for line in done.out.splitlines()] == ["play"]
+        assert "'playy' does not stand in" in done.err
+        assert "did you mean 'play'" in done.err
+        assert "left out, not 5 times in both: night, playy" in done.err
+        (tmp_path / "words.txt").write_text("xyzzy\n")
+        done = cli("drift", index, index, "--words", tmp_path / "words.txt")
+        assert done.code == 2
+        assert "none of the words stands in both" in done.err
+
     def test_no_word_in_common(self, cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
         (tmp_path / "short.txt").write_text("Nothing here.\n")
         done = cli("drift", corpus, tmp_path / "short.txt", "-m", model_folder)

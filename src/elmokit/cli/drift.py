@@ -80,13 +80,35 @@ def drift(
         else:
             folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="elmokit-drift-")))
             pair = _index_texts((first, second), folder, wanted, config, layers, model, device, whole_lines=whole_lines)
-        found = measure_drift(*pair, words=wanted, config=config)
+        found = measure_drift(*pair, words=_present(pair, wanted) if wanted else None, config=config)
+        rare = sorted({*(wanted or ())} - {drift.word for drift in found})
+        if rare:
+            typer.echo(f"left out, not {min_count} times in both: {', '.join(rare)}", err=True)
         if jsonl:
             _print_json(found)
         else:
             _print(found[:number], len(found), (first, second), config)
         if plot is not None:
             _draw(found[:number], plot, (first, second))
+
+
+def _present(pair: "tuple[Index, Index]", wanted: "Sequence[str]") -> list[str]:
+    """The words that stand in both; of the others it is said what comes close."""
+    from elmokit.analysis.neighbours import require_word
+    from elmokit.errors import InputError
+
+    present = []
+    for word in wanted:
+        try:
+            for index in pair:
+                require_word(index, word)
+        except InputError as missing:
+            typer.echo(str(missing), err=True)
+        else:
+            present.append(word)
+    if not present:
+        raise InputError("none of the words stands in both corpora")
+    return present
 
 
 def _index_texts(
