@@ -60,7 +60,7 @@ class Coreference(Task[CorefDocument, Resolved]):
         "train_sentences": 15,
         "word_dim": 50,
         "char_filters": ((3, 50),),
-        "epochs": 15,
+        "epochs": 12,
     }
     documents = True
 
