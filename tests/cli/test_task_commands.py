@@ -67,6 +67,10 @@ def test_train_evaluate_and_apply(cli: Cli, data: Path, model_folder: Path) -> N
     assert scores["F1"] > 0.9
     assert f"F1 {100 * scores['F1']:.2f}" in trained.err  # the saved model scores as it did in training
     assert "precision" in cli("evaluate", output, data / "dev.txt").out
+    told = cli("info", output).out
+    assert f"F1 {100 * scores['F1']:.2f}" in told
+    assert "at the input: layer weights" in told
+    assert json.loads(cli("info", output, "--json").out)["task"] == "ner"
     shown = cli("apply", output, "Ann sees Bob.")
     assert shown.out.strip() == "Ann (PER) sees Bob (PER)."
     (data / "letter.txt").write_text("the cat. Cid sees Ann\n\n", encoding="utf-8")

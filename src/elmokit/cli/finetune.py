@@ -34,7 +34,7 @@ def finetune(
     model is in OUTPUT/model, of an HDF5 source also in OUTPUT/official. Stop it at any time: the same command goes on.
 
         elmokit finetune reviews.txt -o tuned
-        elmokit finetune law/*.txt.gz -o tuned --epochs 2 --model elmo_weights.hdf5
+        elmokit finetune law/*.txt.gz -o tuned --epochs 2 --model weights.hdf5
         elmokit finetune text.txt -o tuned --lines sentences --model manylangs/
     """
     settings = load_finetune_config(file=config, flags=flags)

@@ -1,8 +1,12 @@
 """`elmokit info`: what a model is."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 FORMATS = {
     "elmokit": "elmokit (safetensors)",
@@ -27,8 +31,15 @@ def info(
 
         elmokit info my-elmo/
         elmokit info 144.zip --json
+
+    Of a task model, its scores in training, its encoder and the weights of its layers are shown.
     """
     import json
+    from pathlib import Path
+
+    if model is not None and (config := _task_config(Path(model))) is not None:
+        typer.echo(json.dumps(config, indent=2) if as_json else "\n".join(_task_lines(config)))
+        return
 
     from elmokit.encoders.load import load_encoder, source_kind
     from elmokit.weights import load_pretrained
@@ -45,6 +56,30 @@ def info(
         typer.echo(json.dumps(facts, indent=2))
     else:
         _print(facts)
+
+
+def _task_config(folder: "Path") -> dict[str, Any] | None:
+    """What a folder of a task model says of itself; None for any other place."""
+    if not (folder / "weights.safetensors").is_file():
+        return None
+    from elmokit.tasks.saved import read_config
+
+    return read_config(folder)
+
+
+def _task_lines(config: dict[str, Any]) -> "Iterator[str]":
+    encoder, tokenizer = config["encoder"], config["tokenizer"]
+    yield f"task       {config['task']}"
+    yield "dev        " + ", ".join(f"{name} {100 * value:.2f}" for name, value in config["scores"].items())
+    if encoder is None:
+        yield "encoder    none"
+    else:
+        kept = "; in the folder" if encoder["held"] else ""
+        yield f"encoder    {encoder['source']} (fingerprint {encoder['fingerprint']}){kept}"
+    yield f"tokenizer  {tokenizer['name']}, version {tokenizer['version']}"
+    for place, mix in config["mixes"].items():
+        shares = " ".join(f"{share:.3f}" for share in mix["shares"])
+        yield f"mix        at the {place}: layer weights {shares}, gamma {mix['gamma']:.3f}"
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ class TaskModel(Generic[E, P]):
     ) -> Self:
         """A saved model. `encoder` is needed where the one it was trained with is no longer where it was."""
         folder = Path(folder).expanduser()
-        config = _read_config(folder)
+        config = read_config(folder)
         task = load_task(config["task"])
         if cls.task_class:
             module, _, name = cls.task_class.partition(":")
@@ -220,7 +220,8 @@ def is_task_model(folder: Path) -> bool:
     return config.is_file() and f'"format": "{FORMAT}"' in config.read_text(encoding="utf-8")[:200]
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """What a folder of a task model says of itself."""
     path = folder / CONFIG
     if not path.is_file():
         raise WeightsError(f"{folder}: no task model, {CONFIG} is missing; `elmokit train` makes one")
