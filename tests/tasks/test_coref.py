@@ -141,6 +141,7 @@ def test_a_model_is_trained_saved_and_used(tmp_path: Path) -> None:
     again = CoreferenceResolver.from_pretrained(tmp_path / "model", device="cpu")
     assert again.predict(TEXT) == model.predict(TEXT)
     assert again.evaluate(documents()) == model.evaluate(documents())
+    assert again.predict_examples([CorefDocument("empty", ())]) == [Resolved(())]
     with pytest.raises(InputError, match="not for Tagger"):
         Tagger.from_pretrained(tmp_path / "model")
     with pytest.raises(ConfigError, match="antecedents 0"):

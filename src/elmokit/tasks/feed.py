@@ -32,7 +32,7 @@ class Feeder(Generic[E, P]):
         words = [
             self.reader.batch(
                 group,
-                stack=None if self.layers is None else self.layers.stack(group, self.device),
+                stack=None if self.layers is None or not group else self.layers.stack(group, self.device),
                 device=self.device,
             )
             for group in groups
