@@ -29,9 +29,11 @@ class Int8Matrix(NamedTuple):
 
 def quantise(values: Tensor, *, axes: int = 1) -> tuple[Tensor, Tensor]:
     """int8 and float32 scales, one for each index of the first `axes` axes; off by at most half a scale."""
-    largest = values.abs().flatten(axes).amax(dim=-1)  # (rows)
+    rows = values.flatten(axes)
+    largest = torch.maximum(rows.amax(dim=-1), -rows.amin(dim=-1))  # (rows), without a copy as large as the values
     scale = torch.where(largest > 0, largest / STEPS, 1.0)
-    return (values / _spread(scale, values)).round().clamp(-STEPS, STEPS).to(torch.int8), scale
+    scaled = values / _spread(scale, values)
+    return scaled.round_().clamp_(-STEPS, STEPS).to(torch.int8), scale
 
 
 def dequantise(values: Tensor, scale: Tensor) -> Tensor:

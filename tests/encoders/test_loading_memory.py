@@ -1,0 +1,74 @@
+"""Loading a model and running it takes about the memory of its file, not twice that."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
+from elmokit.nn.char_cnn import TokenEncoderConfig
+from elmokit.nn.lstm import LstmConfig
+from elmokit.weights import Pretrained, save_pretrained
+
+LIBRARIES = 30e6  # code of libraries that the first run brings in
+STATUS = Path("/proc/self/status")
+CHILD = """
+import re, sys, torch
+from pathlib import Path
+from elmokit.encoders import Elmo
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+folder, mode, rows = sys.argv[1:]
+torch.set_num_threads(1)
+torch.ones(64, 64) @ torch.ones(64, 64)
+Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+before = peak()
+Elmo.from_pretrained(folder, device="cpu", dtype=mode).encode_layers([["a", "few", "words"]] * int(rows))
+print(peak() - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model of 25 million parameters, 100 MB as float32, stored in each way."""
+    tokens = TokenEncoderConfig(filters=((1, 16), (3, 48)), n_highway=1, projection_dim=320)
+    model = BiLM(BiLMConfig(tokens=tokens, lstm=LstmConfig(2176, 320)))
+    initialise(model, seed=0)
+    pretrained = Pretrained.of(model.requires_grad_(False))
+    base = tmp_path_factory.mktemp("models")
+    for dtype in ("float32", "bfloat16", "int8"):
+        save_pretrained(pretrained, base / dtype, dtype=dtype)  # type: ignore[arg-type]
+    return {dtype: base / dtype for dtype in ("float32", "bfloat16", "int8")}
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="tells the peak of memory on Linux alone")
+@pytest.mark.parametrize(
+    ("stored", "mode", "rows", "most"),
+    [
+        ("float32", "float32", 1, 1.5),
+        ("float32", "float32", 8, 1.5),
+        ("float32", "int8", 1, 1.5),
+        ("int8", "int8", 1, 0.7),
+    ],
+)
+def test_peak_of_loading(folders: dict[str, Path], stored: str, mode: str, rows: int, most: float) -> None:
+    """As a multiple of the model in float32; pages mapped from the file count too."""
+    size = (folders["float32"] / "model.safetensors").stat().st_size
+    assert size > 95e6
+    run = subprocess.run(
+        [sys.executable, "-c", CHILD, str(folders[stored]), mode, str(rows)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) < most * size + LIBRARIES
+
+
+def test_int8_and_bfloat16_copies_are_small(folders: dict[str, Path]) -> None:
+    sizes = {dtype: (folder / "model.safetensors").stat().st_size for dtype, folder in folders.items()}
+    assert sizes["bfloat16"] < 0.51 * sizes["float32"]
+    assert sizes["int8"] < 0.27 * sizes["float32"]
