@@ -15,6 +15,7 @@ from elmokit.tasks.run import train_task
 from elmokit.tasks.saved import is_task_model
 from elmokit.tasks.tagging import NER
 from elmokit.weights import load_pretrained, save_pretrained
+from elmokit.weights.load import BUNDLED
 
 TEXT = "Ann sees the cat. New York sees Bob and New Delhi."
 
@@ -74,6 +75,12 @@ def test_another_encoder_is_refused(model: TaskModel[Any, Any], tmp_path: Path, 
 def test_a_model_may_hold_its_encoder(model: TaskModel[Any, Any], tmp_path: Path) -> None:
     folder = model.save(tmp_path / "model", with_encoder=True, encoder_source="wherever")
     assert Tagger.from_pretrained(folder, device="cpu").predict(TEXT) == model.predict(TEXT)
+
+
+def test_a_bundled_encoder_is_named_not_located(model: TaskModel[Any, Any], tmp_path: Path) -> None:
+    """Wherever the package is installed next time."""
+    folder = model.save(tmp_path / "model", encoder_source=str(BUNDLED / "en"))
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["encoder"]["source"] == "en"
 
 
 def test_a_fine_tuned_encoder_is_held(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError, InputError
 from elmokit.layers import LayerStack
@@ -58,6 +60,19 @@ def test_neighbours_and_padding_change_nothing(kind: type[CrfTagger], at: str) -
         assert tagger.predict(batch(tagger, [example])) == [prediction]
         assert len(prediction.tags) == len(example.sentence)
         assert convert_tags(prediction.tags, "IOBES") == list(prediction.tags)  # what the scheme can write
+
+
+@settings(max_examples=15)
+@given(
+    lengths=st.lists(st.integers(0, 7), min_size=1, max_size=5), at=st.sampled_from(["none", "input", "output", "both"])
+)
+def test_any_batch_scores_as_its_sentences_alone(lengths: list[int], at: str) -> None:
+    tagger = network(TaggerNetwork, at)
+    examples = [TaggedExample(Sentence.of("abcdefg"[:n]), ("O",) * n, "IOBES") for n in lengths]
+    together = tagger(batch(tagger, examples).words[0])
+    for k, example in enumerate(examples):
+        n = len(example.sentence)
+        torch.testing.assert_close(together[k, :n], tagger(batch(tagger, [example]).words[0])[0, :n])
 
 
 def test_elmo_at_the_output_reaches_the_scores() -> None:

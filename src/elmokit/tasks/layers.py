@@ -112,7 +112,9 @@ class TunedLayers(nn.Module):
         """An encoder with the biLM as it is now; the softmax belonged to what it was."""
         before = self.origin.pretrained
         tensors = {name: values.detach().cpu() for name, values in self.embedding.bilm.state_dict().items()}
-        now = replace(before, tensors=tensors, softmax=None, source=f"{before.source}, fine-tuned", format=None)
+        now = replace(
+            before, tensors=tensors, softmax=None, source=f"{before.source}, fine-tuned", format=None, stored=None
+        )
         # Whichever tokenizer it ran with so far, it goes on with.
         cut = self.origin.tokenizer
         return Elmo(now, device=self.origin.device, tokenizer=cut, allow_other_tokenizer=True)
