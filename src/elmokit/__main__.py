@@ -12,7 +12,10 @@ def main() -> None:
         app()
     except SystemExit as ended:
         if _was_interrupted(ended):
-            _stop("interrupted; files are whole or not there, and an unfinished embed goes on when run again", 130)
+            _stop(
+                "interrupted; files are whole or not there, and an unfinished embed or train goes on when run again",
+                130,
+            )
         raise
     except ElmokitError as error:
         _stop(str(error), 2)
