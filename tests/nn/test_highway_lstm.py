@@ -95,6 +95,17 @@ def test_dropout_is_the_same_at_every_word_and_rests_outside_training() -> None:
     torch.testing.assert_close(network(values, mask)[0], by_hand(network, values[0]))
 
 
+def test_words_reach_the_top_of_a_new_network() -> None:
+    torch.manual_seed(0)
+    values, mask = torch.randn(8, 10, 40), mask_of([10] * 8, 10)
+    reached = {}
+    for bias in (-1.0, 0.0):
+        network = HighwayLstm(HighwayLstmConfig(width=40, hidden=40, highway_bias=bias)).eval()
+        found = network(values, mask).detach()
+        reached[bias] = (found - found.mean(dim=(0, 1))).std().item() / values.std().item()
+    assert reached[-1.0] > 0.05 > 2 * reached[0.0]
+
+
 def test_no_words_at_all() -> None:
     assert build()(torch.zeros(2, 0, 3).double(), mask_of([0, 0], 0)).shape == (2, 0, 4)
 
