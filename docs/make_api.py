@@ -42,6 +42,7 @@ MODULES = {
     "elmokit.analysis.senses": "Word senses by nearest centroid",
     "elmokit.analysis.word_senses": "The senses of one word",
     "elmokit.analysis.pairs": "Words in context",
+    "elmokit.analysis.mixes": "Mixes of task models",
     "elmokit.formats.senses": "Files of word senses",
     "elmokit.formats.word_pairs": "Files of words in context",
     "elmokit.pretrain.config": "Pre-training: the configuration",

@@ -46,8 +46,11 @@ def pieces_of(name: str, sentence: list[str]) -> list[list[int]]:
     return [ids or [tokenizer.unk_token_id] for ids in found]
 
 
-def check(name: str, sentence: list[str]) -> None:
-    """Every word's pieces as the library aligns them, and every vector as the library gives it for its window."""
+def check(name: str, sentence: list[str], *, every: int = 1) -> None:
+    """Every word's pieces as the library aligns them, and every vector as the library gives it for its window.
+
+    Of very many windows, each `every`-th is looked at, and the last.
+    """
     encoder = ENCODERS[name]
     expected = pieces_of(name, sentence)
     assert [list(ids) for ids in encoder.cutter.cut(sentence)] == expected
@@ -60,7 +63,8 @@ def check(name: str, sentence: list[str]) -> None:
     flat = [piece for ids in expected for piece in ids]
     counts = [len(ids) for ids in expected]
     begins = np.cumsum([0, *counts])
-    for window in cut_windows(counts, encoder.plan, left_only=encoder.context == "left"):
+    windows = cut_windows(counts, encoder.plan, left_only=encoder.context == "left")
+    for window in {*windows[::every], *windows[-1:]}:
         run = hidden(MODELS[name], [*before, *flat[window.begin : window.end], *after])
         for w, count in enumerate(counts):
             piece = begins[w] + (count - 1 if encoder.subwords == "last" else 0)

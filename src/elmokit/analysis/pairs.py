@@ -5,6 +5,7 @@ threshold on the cosine is fitted on one part and tried on another.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +35,13 @@ def pair_cosines(
 def word_vectors(
     encoder: Encoder, words: Sequence[PlacedWord], views: Sequence[View], *, batch_tokens: int | None = None
 ) -> Iterator[list[NDArray[np.float32]]]:
-    """The vector of each word in each view; several words are averaged."""
-    stream = encoder.stream([word.sentence for word in words], layers="all", batch_tokens=batch_tokens)
-    for word, (_, layers) in zip(words, stream, strict=True):
-        near = layers[:, word.start : word.end].mean(axis=1, keepdims=True, dtype=np.float32)  # (L, 1, D)
-        yield [view.of_sentence(near)[0] for view in views]
+    """The vector of each word in each view; several words are averaged. A sentence with words in a row runs once."""
+    groups = [list(group) for _, group in groupby(words, key=lambda word: word.sentence)]
+    stream = encoder.stream([group[0].sentence for group in groups], layers="all", batch_tokens=batch_tokens)
+    for group, (_, layers) in zip(groups, stream, strict=True):
+        for word in group:
+            near = layers[:, word.start : word.end].mean(axis=1, keepdims=True, dtype=np.float32)  # (L, 1, D)
+            yield [view.of_sentence(near)[0] for view in views]
 
 
 def spearman(first: Sequence[float] | Numbers, second: Sequence[float] | Numbers) -> float:

@@ -18,6 +18,7 @@ from elmokit.cli.export import export
 from elmokit.cli.finetune import finetune
 from elmokit.cli.index import index
 from elmokit.cli.info import info
+from elmokit.cli.mixes import mixes
 from elmokit.cli.neighbors import neighbors
 from elmokit.cli.pairs import pairs
 from elmokit.cli.perplexity import perplexity
@@ -65,6 +66,7 @@ for command in (
     senses,
     wsd,
     pairs,
+    mixes,
     evaluate,
     apply,
 ):

@@ -1,0 +1,41 @@
+"""`elmokit mixes`: the layer weights that task models learned."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def mixes(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Folders of trained task models.")],
+    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .png or .json.")] = None,
+) -> None:
+    """Show how much of each layer the mixes of task models take.
+
+        elmokit mixes ner/ pos/ qa/ --plot mixes.svg
+
+    A mix adds up the layers by weights that sum to 1, and scales the sum by gamma; both are learned with the task.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from elmokit.analysis.mixes import read_mixes
+
+    if plot is not None:
+        from elmokit.plots import check_chart_path
+
+        check_chart_path(plot)
+    found = read_mixes(models)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+    table.add_column("model")
+    table.add_column("layer weights")
+    table.add_column("gamma", justify="right")
+    for mix in found:
+        weights = "  ".join(f"{name} {share:.3f}" for name, share in zip(mix.names, mix.shares, strict=True))
+        table.add_row(mix.model, weights, f"{mix.gamma:.3f}")
+    Console(highlight=False).print(table)
+    if plot is not None:
+        from elmokit.plots import draw_mixes, save_chart
+
+        save_chart(draw_mixes(found), plot)
+        typer.echo(f"{plot}: written", err=True)
