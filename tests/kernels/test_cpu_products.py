@@ -97,6 +97,8 @@ def test_a_projection_keeps_what_one_int8_would_lose() -> None:
     exact = u.double() @ matrix.double().t()
     assert relative(product.project(u, out), exact) < 0.01
     assert relative(product.affine(u, torch.zeros(24)), exact) > 0.02, "else one int8 would do"
+    spiky = Int8Product(Int8Matrix(*quantise(matrix)), features=CpuFeatures(onednn=HERE.onednn), spiky=True)
+    assert relative(spiky.affine(10 * u, torch.zeros(24)), 10 * exact) < 0.01
 
 
 @pytest.mark.parametrize(

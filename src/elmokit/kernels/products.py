@@ -87,13 +87,21 @@ class Bfloat16Product:
 
 
 def cpu_product(
-    matrix: Matrix, mode: torch.dtype, *, features: CpuFeatures | None = None, packs: bool = False
+    matrix: Matrix,
+    mode: torch.dtype,
+    *,
+    features: CpuFeatures | None = None,
+    packs: bool = False,
+    spiky: bool = False,
 ) -> Product:
-    """The product in this mode by what the CPU has; `packs` where few rows at a time are to be expected."""
+    """The product in this mode by what the CPU has.
+
+    `packs` where few rows at a time are to be expected, `spiky` where rows have a few large numbers among small ones.
+    """
     features = features or cpu_features()
     if mode == torch.int8 and features.onednn:
         held = matrix if isinstance(matrix, Int8Matrix) else Int8Matrix(*quantise(matrix.float()))
-        return Int8Product(held, features=features)
+        return Int8Product(held, features=features, spiky=spiky)
     whole = dequantise(*matrix) if isinstance(matrix, Int8Matrix) else matrix
     if mode == torch.int8:  # no library here multiplies int8: what is left of the mode is its weights
         whole = dequantise(*quantise(whole.float())) if isinstance(matrix, Tensor) else whole

@@ -43,7 +43,7 @@ def prepare(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype)
     if dtype != torch.float32:
         for name in [n for n, m in model.tokens.named_modules() if isinstance(m, nn.Linear)]:
             bias = pretrained.tensors[f"tokens.{name}.bias"]
-            product = cpu_product(_stored(pretrained, f"tokens.{name}.weight"), dtype)
+            product = cpu_product(_stored(pretrained, f"tokens.{name}.weight"), dtype, spiky=True)
             owner, _, attribute = name.rpartition(".")
             setattr(model.tokens.get_submodule(owner), attribute, PreparedLinear(product, bias))
     for name, _ in list(model.named_parameters()):
