@@ -32,7 +32,7 @@ def test_one_table_and_more_of_it_later(cli: Cli, data: Path, model_folder: Path
     assert "cell 1 of 5: none, 100% of the data, seed 1" in first.err
     assert "without ELMo" in first.out
     assert "mixes at both" in first.out
-    assert "training data" in first.out
+    assert "50%" in first.out
     content = json.loads((data / "out/ablation.json").read_text())
     assert content["metric"] == "accuracy"
     assert len(content["cells"]) == 5  # two on all data, two on half, and mix-input on all for the curve's end

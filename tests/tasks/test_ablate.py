@@ -186,11 +186,11 @@ def test_the_table_worked_by_hand() -> None:
     assert [s.reduction for s in summaries[1::2]] == pytest.approx([0.1 / 0.25, 0.2 / 0.6])
     assert summaries[0].reduction is None
     head, *rows = table_of(summaries, metric="F1")
-    assert head[:4] == ["network", "dev F1", "±", "error"]
-    weights, gammas = "input 0.40 0.60; output 0.20 0.80", "input 1.50; output 2.00"
+    assert head[:4] == ["network", "dev F1", "±", "less error"]
+    weights, gammas = "input .40 .60\noutput .20 .80", "1.50\n2.00"
     assert rows == [
         ["without ELMo", "75.00", "7.07", "", "", "", "2", "80 s"],
-        ["mixes at both", "85.00", "4.24", "-40.0%", weights, gammas, "2", "80 s"],
+        ["mixes at both", "85.00", "4.24", "40.0%", weights, gammas, "2", "80 s"],
     ]
     assert curve_of(summaries, metric="F1") == [
         ["training data", "examples", "without ELMo, dev F1", "mixes at both, dev F1"],
@@ -207,7 +207,7 @@ def test_the_report_is_whole(tmp_path: Path) -> None:
     assert content["table"][1]["mixes"]["input"] == {"shares": pytest.approx([0.4, 0.6]), "gamma": 1.5}
     text = (tmp_path / "ablation.md").read_text()
     assert text == markdown(summarise(RESULTS), ABOUT)
-    assert "| mixes at both | 85.00 | 4.24 | -40.0% |" in text
+    assert "| mixes at both | 85.00 | 4.24 | 40.0% | input .40 .60<br>output .20 .80 | 1.50<br>2.00 |" in text
     assert "## Less training data" in text
     assert "command: elmokit ablate ner" in text
 

@@ -23,8 +23,8 @@ HELP = """Show what the encoder's layers are worth: {what}.
 
 Trains the same network without the encoder, with its layer 0, its top layer, the average of its layers, and mixes that
 are learnt at the input, at the output and at both, each with several seeds; and, on shares of the training data,
-without the encoder and with it where --elmo-at says. Prints one table: score on DEV, spread over seeds, change of the
-error, learnt layer weights and gamma, time of a training.
+without the encoder and with it where --elmo-at says. Prints one table: score on DEV, spread over seeds, relative
+error reduction, learnt layer weights and gamma, time of a training.
 
 ablation.md, ablation.json and pictures of the layer weights and of the curve are in the output folder. Stop it at any
 time: the same command goes on with the training it was in. More seeds, variants or shares may be added to a finished

@@ -110,9 +110,9 @@ def run_ablate(
 
 def _rich(rows: Sequence[Sequence[str]]) -> Table:
     head, *body = rows
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for k, name in enumerate(head):
-        table.add_column(name, justify="left" if k == 0 else "right")
+    table = Table(box=None, pad_edge=False)
+    for k, name in enumerate(head):  # long names go over lines, so that the numbers fit into 80 columns
+        table.add_column(name.replace(" ", "\n"), justify="left" if k == 0 else "right")
     for row in body:
         table.add_row(*row)
     return table

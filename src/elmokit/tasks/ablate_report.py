@@ -15,9 +15,9 @@ TITLES = {
     "none": "without ELMo",
     "layer-0": "layer 0 only",
     "top": "top layer only",
-    "average": "average of layers",
-    "mix-input": "mix at the input",
-    "mix-output": "mix at the output",
+    "average": "average",
+    "mix-input": "mix at input",
+    "mix-output": "mix at output",
     "mix-both": "mixes at both",
     "as-set": "ELMo as set",
 }
@@ -64,20 +64,20 @@ def summarise(results: Sequence[CellResult]) -> list[Summary]:
 
 
 def table_of(summaries: Sequence[Summary], *, metric: str) -> list[list[str]]:
-    """The main table, its head first: variants on all data."""
-    head = ["network", f"dev {metric}", "±", "error", "layer weights", "gamma", "seeds", "time"]
+    """The main table, its head first: variants on all data. A field has a line for each place of a mix."""
+    head = ["network", f"dev {metric}", "±", "less error", "layer weights", "gamma", "seeds", "time"]
     rows = [head]
     for own in summaries:
         if own.share != 1:
             continue
-        weights = "; ".join(f"{_at(own, place)}{_shares(mix['shares'])}" for place, mix in own.mixes.items())
-        gammas = "; ".join(f"{_at(own, place)}{mix['gamma']:.2f}" for place, mix in own.mixes.items())
+        weights = "\n".join(f"{_at(own, place)}{_shares(mix['shares'])}" for place, mix in own.mixes.items())
+        gammas = "\n".join(f"{mix['gamma']:.2f}" for mix in own.mixes.values())
         rows.append(
             [
                 own.title,
                 f"{100 * own.score:.2f}",
                 _spread(own),
-                "" if own.reduction is None else f"{-100 * own.reduction:+.1f}%",
+                "" if own.reduction is None else f"{100 * own.reduction:.1f}%",
                 weights,
                 gammas,
                 str(own.seeds),
@@ -121,9 +121,9 @@ def markdown(summaries: Sequence[Summary], about: dict[str, Any]) -> str:
     parts += [f"{name}: {value}  " for name, value in about.items() if name in ("encoder", "train", "dev", "command")]
     parts += ["", _markdown(table_of(summaries, metric=metric))]
     parts.append(
-        "\n± is the standard deviation over seeds; error is the change of the error (100 - score) against the network "
-        "without ELMo; weights are those after the softmax, lowest layer first; time is that of one training once the "
-        "layers are computed. Weights, gamma and time are means over seeds."
+        "\n± is the standard deviation over seeds; less error is the relative error reduction, the share of the error "
+        "(100 - score) of the network without ELMo that is gone; weights are those after the softmax, lowest layer "
+        "first; time is that of one training once the layers are computed. Weights, gamma and time are means."
     )
     if curve := curve_of(summaries, metric=metric):
         parts += ["\n## Less training data\n", _markdown(curve)]
@@ -177,7 +177,7 @@ def _at(own: Summary, place: str) -> str:
 
 
 def _shares(shares: Sequence[float]) -> str:
-    return " ".join(f"{share:.2f}" for share in shares)
+    return " ".join(f"{share:.2f}".removeprefix("0") for share in shares)
 
 
 def _spread(own: Summary, *, sign: str = "") -> str:
@@ -185,10 +185,11 @@ def _spread(own: Summary, *, sign: str = "") -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:
     head, *body = rows
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+    written = [" | ".join(field.replace("\n", "<br>") for field in row) for row in lines]
+    return "\n".join(f"| {row} |" for row in written)
