@@ -103,12 +103,12 @@ class CrfTagger(Network[TaggedExample, TaggedSentence]):
 
     def loss(self, batch: Batch[TaggedExample]) -> Tensor:
         words = batch.words[0]
-        labels = torch.zeros_like(words.ids)  # (B, T), 0 behind the end
+        labels = torch.zeros(words.ids.shape, dtype=torch.long)  # (B, T), 0 behind the end; moved as a whole
         for row, example in zip(labels, batch.examples, strict=True):
             if example.tags is None:
                 raise InputError("a sentence without labels cannot be trained on")
             row[: len(example.tags)] = torch.tensor(self.config.ids(example.tags))
-        likelihood = self.crf.log_likelihood(self(words), labels, words.mask)  # (B,)
+        likelihood = self.crf.log_likelihood(self(words), labels.to(words.ids.device), words.mask)  # (B,)
         return self.features.penalty() - likelihood.mean()
 
     @torch.no_grad()
