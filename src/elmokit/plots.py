@@ -100,10 +100,11 @@ def draw_bars(values: Sequence[Value], *, title: str = "", axis: str = "", basel
 
 def _bars(alt: Any, rows: list[dict[str, Any]], x: Any, digits: int) -> Any:
     """One panel."""
+    rows = [{**row, "end": max(row["value"], row["baseline"] or 0.0, 0.0)} for row in rows]  # numbers stand clear
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("label:N", sort=None, title=None))
     tooltip = [alt.Tooltip("label:N"), alt.Tooltip("value:Q", format=f".{digits}f")]
     marks = base.mark_bar(color=BAR, stroke="black", strokeWidth=0.5).encode(x=x, tooltip=tooltip)
-    marks += base.mark_text(align="left", dx=4).encode(x=x, text=alt.Text("value:Q", format=f".{digits}f"))
+    marks += base.mark_text(align="left", dx=4).encode(x=alt.X("end:Q"), text=alt.Text("value:Q", format=f".{digits}f"))
     if any(row["baseline"] is not None for row in rows):
         held = base.transform_filter("isValid(datum.baseline)")
         marks += held.mark_tick(color="black", thickness=2.5).encode(x=alt.X("baseline:Q"))
@@ -210,8 +211,12 @@ def draw_scatter(dots: Sequence[Dot], *, title: str = "", x: str = "", y: str = 
         color=alt.Color("series:N", sort=series, scale=_cycle(COLOURS, series), legend=legend),
         tooltip=[alt.Tooltip("series:N"), alt.Tooltip("text:N"), alt.Tooltip("label:N")],
     )
-    if any(d.label for d in dots):
-        marks += base.mark_text(align="left", dx=7, fontSize=10).encode(text="label:N")
+    middle = (min(d.x for d in dots) + max(d.x for d in dots)) / 2
+    for side, align, off in ((f"datum.x <= {middle}", "left", 7), (f"datum.x > {middle}", "right", -7)):
+        if any(d.label for d in dots):  # towards the middle, where there is room; a white rim keeps them readable
+            named = base.transform_filter(f"datum.label && {side}").encode(text="label:N")
+            style = {"align": align, "dx": off, "fontSize": 10}
+            marks += named.mark_text(**style, stroke="white", strokeWidth=3) + named.mark_text(**style)
     return _titled(marks.properties(width=520, height=420).interactive(), title)
 
 
