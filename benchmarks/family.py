@@ -2,7 +2,8 @@
 
     python benchmarks/family.py --quick                              the bundled model, in minutes on two cores
     python benchmarks/family.py --vectors glove.safetensors          with GloVe; see benchmarks/fetch_glove.py
-    python benchmarks/family.py MODEL --only pos,ner --json family.json --plots docs/images
+    python benchmarks/family.py MODEL --only pos,ner --json family.json
+    python benchmarks/family.py --vectors glove.safetensors --page docs/family.md --plots docs/images
 
 pos    share of right tags on EWT dev, a linear probe on one frozen word vector
 ner    span F1 on CoNLL-2003 dev, a linear probe on IOBES labels, each word by itself
@@ -57,6 +58,7 @@ from elmokit.tasks.metrics import score_spans
 from elmokit.tasks.table import embed_layers
 
 PARTS = {"pos": "POS", "ner": "NER F1", "wsd": "WSD", "scws": "SCWS", "wic": "WiC"}
+MARKS = "<!-- written by benchmarks/family.py -->", "<!-- end -->"
 SEMCOR = ("brown1", "brown2", "brownv")
 QUICK = {"train_sentences": 500, "dev_sentences": 300, "per_sense": 1, "wsd_sentences": 60, "pairs": 300, "distil": 200}
 Layers = NDArray[np.float16]  # (n, L, D)
@@ -338,6 +340,15 @@ def markdown(systems: Sequence[System], scores: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def write_page(page: Path, table: str) -> None:
+    """Put the table between the marks of a Markdown page."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not begin or not end:
+        sys.exit(f"{page}: expected the marks {MARKS[0]} and {MARKS[1]} around the table")
+    page.write_text(f"{before}{begin}\n{table}\n{end}{after}", encoding="utf-8")
+
+
 def draw(systems: Sequence[System], scores: dict[str, list[float]], folder: Path) -> None:
     """The table as a picture, and the layers of each model as curves."""
     from elmokit.plots import CurvePoint, Value, draw_lines, draw_table, save_chart
@@ -379,8 +390,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="keep the vectors of EWT and CoNLL in this folder")
     parser.add_argument("--json", type=Path, help="write the numbers here, too")
     parser.add_argument("--plots", type=Path, help="write family.svg and family-layers.svg into this folder")
+    parser.add_argument("--page", type=Path, help="write the table into this Markdown page, between its marks")
     given = vars(parser.parse_args())
-    only, out, plots = given.pop("only").split(","), given.pop("json"), given.pop("plots")
+    only, out, plots, page = given.pop("only").split(","), given.pop("json"), given.pop("plots"), given.pop("page")
     if unknown := set(only) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; available are {', '.join(PARTS)}")
     limits = QUICK if given.pop("quick") else dict.fromkeys(QUICK, 0)
@@ -403,9 +415,11 @@ def main() -> None:
             ]
             about = {name: getattr(settings, name) for name in QUICK} | {m: e.info for m, e in family.models.items()}
             out.write_text(json.dumps({"settings": about, "rows": rows}, indent=1) + "\n")
-    print(markdown(family.systems, scores))
-    print()
-    print("limits (0: none): " + ", ".join(f"{name.replace('_', ' ')} {getattr(settings, name)}" for name in QUICK))
+    limits_told = ", ".join(f"{name.replace('_', ' ')} {getattr(settings, name) or 'all'}" for name in QUICK)
+    table = f"{markdown(family.systems, scores)}\n\nLimits: {limits_told}."
+    print(table)
+    if page is not None:
+        write_page(page, table)
     if plots is not None:
         draw(family.systems, scores, plots)
 
