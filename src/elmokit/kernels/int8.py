@@ -5,7 +5,7 @@ integers, so their order does not matter either. What is projected (the gated ce
 and one int8 per number would lose most of it: it goes through as two, the second holding what the first left over.
 
 Two libraries inside torch multiply int8. oneDNN's `qlinear` is the one that torch's own compiler emits and takes plain
-tensors; it is the one used. FBGEMM is two to six times faster where the CPU lacks VNNI, but its weights are tensors of
+tensors; it is the one used. FBGEMM is up to three times faster where the CPU lacks VNNI, but its weights are tensors of
 a quantised type, which torch has announced to remove: it is used there for as long as it exists.
 """
 
