@@ -29,7 +29,7 @@ def relative(found: Tensor, exact: Tensor) -> float:
     return float((found.double() - exact).norm() / exact.norm())
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7, 40])
+@pytest.mark.parametrize("rows", [1, 2, 7, 40, 67, 80])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("packs", [False, True])
 def test_each_way_to_multiply(mode: str, rows: int, packs: bool) -> None:
@@ -47,7 +47,7 @@ def test_each_way_to_multiply(mode: str, rows: int, packs: bool) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("rows", [1, 3, 33])
+@pytest.mark.parametrize("rows", [1, 3, 33, 70])
 def test_both_libraries_sum_integers_exactly(library: type[OneDnnMultiply], rows: int) -> None:
     steps = 127 if HERE.vnni else 63
     source = torch.Generator().manual_seed(4)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+from torch import Tensor
+
+FEW_ROWS, BLOCK = 64, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +45,9 @@ def _instructions() -> Mapping[str, object]:
         return found
     asked = {"avx512_vnni": "_is_vnni_supported", "avx512_bf16": "_is_avx512_bf16_supported"}
     return {name: getattr(torch.cpu, question, bool)() for name, question in asked.items()}
+
+
+def even_rows(x: Tensor) -> Tensor:
+    """Many rows filled up to a multiple of 16. oneDNN compiles code for each number of rows it meets, and keeps it."""
+    rows = len(x)
+    return x if rows <= FEW_ROWS or rows % BLOCK == 0 else torch.nn.functional.pad(x, (0, 0, 0, -rows % BLOCK))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elmokit.kernels.cpu import CpuFeatures, cpu_features
+from elmokit.kernels.cpu import CpuFeatures, cpu_features, even_rows
 
 STEPS = 127  # the largest int8 used; -128 is left out so that a row is symmetric
 
@@ -56,11 +56,11 @@ class OneDnnMultiply:
         self.bias = -self.shift * values.sum(dim=1, dtype=torch.int32) * self.scale  # (N,)
 
     def __call__(self, q: Tensor) -> Tensor:
-        shifted = (q + self.shift).to(torch.uint8)  # (M, K)
+        shifted = (even_rows(q) + self.shift).to(torch.uint8)  # (M, K), or a few rows more
         made: Tensor = torch.ops.onednn.qlinear_pointwise.default(
             shifted, 1.0, 0, self.packed, self.scale, self.zeros, self.bias, 1.0, 0, torch.float32, "none", [], ""
         )
-        return made
+        return made[: len(q)]
 
 
 class FbgemmMultiply:

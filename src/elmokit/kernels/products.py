@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from elmokit.kernels.cpu import CpuFeatures, cpu_features
+from elmokit.kernels.cpu import FEW_ROWS, CpuFeatures, cpu_features, even_rows
 from elmokit.kernels.int8 import Int8Matrix, Int8Product, dequantise, quantise
 
 Matrix = Tensor | Int8Matrix
@@ -54,8 +54,11 @@ class FloatProduct:
             return torch.addmm(onto, x, self.matrix.t(), out=onto)
         if len(x) == 1:
             return torch.addmm(onto, x, self.transposed, out=onto)
-        made: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, onto, self.blocked, None, "add")
-        return made
+        if len(x) <= FEW_ROWS:
+            made: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, onto, self.blocked, None, "add")
+            return made
+        made = torch.ops.mkldnn._linear_pointwise.default(even_rows(x), self.blocked, None, "none", [], "")
+        return onto.add_(made[: len(x)])
 
     def project(self, x: Tensor, out: Tensor) -> Tensor:
         return torch.mm(x, self.matrix.t(), out=out)
@@ -82,8 +85,9 @@ class Bfloat16Product:
     def _multiply(self, x: Tensor) -> Tensor:
         if not self.packs:
             return torch.nn.functional.linear(x.bfloat16(), self.matrix)
-        made: Tensor = torch.ops.mkldnn._linear_pointwise.default(x.bfloat16(), self.matrix, None, "none", [], "")
-        return made
+        many = even_rows(x.bfloat16())
+        made: Tensor = torch.ops.mkldnn._linear_pointwise.default(many, self.matrix, None, "none", [], "")
+        return made[: len(x)]
 
 
 def cpu_product(
