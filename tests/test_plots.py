@@ -1,12 +1,13 @@
 """Charts: what stands in them, in every format, and told apart without colour."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elmokit.errors import InputError
+from elmokit.errors import InputError, MissingExtraError
 from elmokit.plots import (
     CurvePoint,
     Dot,
@@ -84,3 +85,9 @@ def test_what_cannot_be_drawn_or_written_is_told(tmp_path: Path) -> None:
         draw_bars([])
     with pytest.raises(InputError, match="2 shares for 3 layers"):
         draw_mixes([MixWeights("ner", ("a", "b", "c"), (0.5, 0.5), 1.0)])
+
+
+def test_without_the_library_the_pip_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'elmokit\[plots\]'"):
+        draw_bars(VALUES)
