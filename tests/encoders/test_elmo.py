@@ -56,6 +56,12 @@ def test_pooling_counts_real_tokens_only(elmo: Elmo) -> None:
         np.testing.assert_allclose(pooled[k], tokens[k].mean(axis=0), atol=1e-6)
 
 
+def test_no_sentences_at_all(elmo: Elmo) -> None:
+    assert elmo.encode([]).shape == (0, elmo.width)
+    assert elmo.encode_tokens([]) == []
+    assert elmo.run([]).values.shape == (elmo.depth, 0, 0, elmo.width)
+
+
 def test_empty_sentence_has_no_rows_and_empty_token_keeps_its_place(elmo: Elmo) -> None:
     tokens = elmo.encode_tokens(SENTENCES)
     assert [t.shape for t in tokens] == [(4, 12), (0, 12), (1, 12), (6, 12)]

@@ -45,11 +45,11 @@ class Packing:
     def unpack(self, layers: Sequence[Tensor], places: Tensor) -> Tensor:
         """Layers (R, N, P) to (L, B, T, R * P), zero at padding."""
         B, T = len(self.lengths), len(self.steps)
-        R, N, _ = layers[0].shape
+        R, N, P = layers[0].shape
         back = places.new_zeros(R, B * T)  # where each position stands in the packed order
         back.scatter_(1, places, torch.arange(N, device=places.device).expand(R, N))
         values = torch.stack([torch.cat([layer[r][back[r]] for r in range(R)], dim=-1) for layer in layers])
-        values = values.view(len(layers), B, T, -1)
+        values = values.view(len(layers), B, T, R * P)
         padded = ~self.mask(places.device)  # (B, T)
         return values.masked_fill(padded[None, ..., None], 0) if B * T > N else values
 
