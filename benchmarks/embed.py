@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from elmokit.formats import read_conllu, read_lines
 from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
-from elmokit.plots import Value, draw_bars, save_chart
+from elmokit.plots import Value, check_chart_path, draw_bars, save_chart
 from elmokit.weights import Pretrained, save_pretrained
 from embed_accuracy import Accuracy, probe_changes, token_cosines
 from embed_contender import Contender, say
@@ -73,6 +73,7 @@ class Settings:
     accuracy_sentences: int
     probe_sentences: int
     linearity: int
+    bert: tuple[str, ...]  # its number types
     peer: str | None
     peer_python: str | None
 
@@ -93,7 +94,7 @@ def contenders(settings: Settings, folder: Path) -> Iterator[Contender]:
         yield Contender(ORIGINAL, settings.peer, command, (32,))
     for mode in (*MODES, *CHOOSING):
         yield Contender(MODEL, mode, worker("ours", mode, settings.model or ""), settings.budgets)
-    for dtype in ("float32", "bfloat16"):
+    for dtype in settings.bert:
         yield Contender(OTHERS, f"BERT-base {dtype}", worker("bert", dtype), (8, 32))
 
 
@@ -281,7 +282,7 @@ def layers_of(contender: Contender, text: Path, folder: Path) -> NDArray[np.floa
 # ---------------------------------------------------------------- linearity
 
 
-def measure_linearity(settings: Settings, folder: Path) -> list[dict[str, Any]]:
+def measure_linearity(settings: Settings) -> list[dict[str, Any]]:
     """A fresh process for each size, so that its peak is its own."""
     files = [str(p) for p in sorted((settings.shared / "corpora").glob("wikipedia-*.xz"))]
     rows: list[dict[str, Any]] = []
@@ -320,6 +321,8 @@ def read_settings() -> tuple[Settings, Path | None, Path | None]:
     given = parser.parse_args()
     if (given.peer is None) != (given.peer_python is None):
         parser.error("--peer and --peer-python go together")
+    if given.plot is not None:
+        check_chart_path(given.plot)
     quick = given.quick
     budgets = given.batch_tokens or ("1024" if quick else "256,1024,4096,16384")
     settings = Settings(
@@ -334,6 +337,7 @@ def read_settings() -> tuple[Settings, Path | None, Path | None]:
         accuracy_sentences=100 if quick else 500,
         probe_sentences=300 if quick else 2000,
         linearity=given.linearity,
+        bert=("float32",) if quick else ("float32", "bfloat16"),
         peer=given.peer,
         peer_python=given.peer_python,
     )
@@ -344,6 +348,13 @@ def main() -> None:
     settings, out, plot = read_settings()
     found: dict[str, Any] = {"settings": asdict(settings), "machine": platform.machine(), "cores": os.cpu_count()}
     running: list[Contender] = []
+
+    def keep(part: str, measured: Any) -> None:
+        """After each part, so that a later failure loses nothing."""
+        found[part] = measured
+        if out is not None:
+            out.write_text(json.dumps(found, indent=2, default=str) + "\n")
+
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         try:
@@ -354,18 +365,16 @@ def main() -> None:
                 found["skipped"] = {", ".join(c.key): c.missing for c in asked if c.missing}
                 found["chosen"] = {", ".join(c.key): c.mode for c in asked if c.name in CHOOSING and c.mode}
             if "speed" in settings.only:
-                found["speed"] = measure_speed(settings, asked, running, folder)
+                keep("speed", measure_speed(settings, asked, running, folder))
             if "accuracy" in settings.only:
-                found["accuracy"] = measure_accuracy(settings, running, folder)
+                keep("accuracy", measure_accuracy(settings, running, folder))
         finally:
             for contender in running:
                 contender.stop()
         if settings.linearity:
-            found["linearity"] = measure_linearity(settings, folder)
+            keep("linearity", measure_linearity(settings))
     for name, why in found.get("skipped", {}).items():
         print(f"not measured: {name} ({why})")
-    if out is not None:
-        out.write_text(json.dumps(found, indent=2, default=str) + "\n")
     if plot is not None and "speed" in found:
         draw(found["speed"]["rows"], plot)
 
