@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from elmokit.index.segment import Rows, Segment
 
-BLOCK = 2048  # rows in float32 at once: what a processor keeps near
+BLOCK = 512  # rows in float32 at once: few enough for a processor to keep near, and for their memory to be used again
 TINY = 1e-6  # shorter than that is nothing but rounding
 
 

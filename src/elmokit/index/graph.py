@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from elmokit.errors import FormatError, MissingExtraError
 from elmokit.formats import atomic_path, write_text
-from elmokit.index.exact import BLOCK, centred
+from elmokit.index.exact import centred
 from elmokit.index.segment import Rows, Segment, encode_rows
 
 DESCRIPTION = "graph.json"
 CONNECTIVITY, EXPANSION_ADD = 16, 128
+ROWS = 4096  # added at once, by all threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def make_graph(
     told(start)
     base = 0
     for segment in segments:
-        for at in range(max(start - base, 0), len(segment), BLOCK):
-            stop = min(at + BLOCK, len(segment))
+        for at in range(max(start - base, 0), len(segment), ROWS):
+            stop = min(at + ROWS, len(segment))
             codes = encode_rows(centred(segment.decode(at, stop), mean), "int8")[
                 0
             ]  # (n, D); cosines do not mind the scale
