@@ -146,7 +146,7 @@ def test_malformed_input_is_one_line(
         (["text", "-o", "out.txt"], "expected one of .h5, .hdf5"),
         (["text", "-o", "no/such/folder/out.h5"], "does not exist; create it first"),
         (["text", "--device", "abacus"], "device 'abacus' not understood"),
-        (["text", "--dtype", "int4"], "dtype 'int4' not understood"),
+        (["text", "--dtype", "int4"], "dtype 'int4' does not fit here"),
         (["text", "--tokenizer", "french"], "no tokenizer 'french'"),
         (["-", "--format", "pdf"], "no format 'pdf'"),
     ],
