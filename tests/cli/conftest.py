@@ -1,5 +1,6 @@
 """A small model on disk, and the command line as a user meets it."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,6 +49,11 @@ def process() -> Callable[..., "subprocess.Popen[bytes]"]:
     def start(*args: object) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "elmokit", *map(str, args)]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        # Tests that run in the background may have inherited to ignore Ctrl-C, and would hand that on.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     return start
