@@ -11,6 +11,9 @@ wsd         senseval2, nearest sense centroid in each layer, trained on SemCor (
 ner, chunk  span F1 on CoNLL-2003 and CoNLL-2000 dev: a one-layer BiLSTM-CRF on the learned mix of all layers and
             nothing else, and the same on layer 0, the static vectors of the same model
 
+stored      with --against MODEL: the cosine of each token's vectors with those of another form of the same model (the
+            weights as trained, before they were rounded), on held-out text
+
 Vectors are computed once in float32 and kept as float16, in memory or with --cache in files that a later run of the
 same model finds again. All of it takes minutes on a GPU. On a CPU the limits make it shorter: --train-sentences takes
 evenly spaced sentences of EWT and CoNLL, --per-sense leaves out sentences of SemCor whose senses (of lemmas in the
@@ -71,6 +74,7 @@ class Settings:
     train_sentences: int
     per_sense: int
     heldout_sentences: int
+    against: str | None
     streams: int
     seeds: int
     epochs: int
@@ -144,6 +148,27 @@ class Bench:
         return embed_layers(
             self.elmo, sentences, folder=settings.cache, batch_tokens=settings.batch_tokens, told=Progress(what)
         )
+
+    # -------------------------------------------------------- stored numbers
+
+    def measure_stored(self) -> Iterator[Row]:
+        """Sentences of all sources, 200 of each unless told otherwise."""
+        if self.settings.against is None:
+            raise SystemExit("quality.py: the part 'stored' needs --against MODEL")
+        other = Elmo.from_pretrained(self.settings.against, device=self.settings.device)
+        sentences: list[Sentence] = []
+        for path in sorted((self.settings.shared / "corpora" / "heldout").glob("*.xz")):
+            found = [s for line in read_lines(path) for s in other.tokenizer.split(line) if len(s)]
+            sentences += spaced(found, self.settings.heldout_sentences or 200)
+        cosines: list[list[np.ndarray]] = [[] for _ in other.layer_names]
+        pairs = zip(self.elmo.stream(sentences, layers="all"), other.stream(sentences, layers="all"), strict=True)
+        for (_, mine), (_, theirs) in pairs:
+            for found, a, b in zip(cosines, mine, theirs, strict=True):
+                found.append((a * b).sum(axis=-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1))
+        for k, name in enumerate(other.layer_names):
+            values = np.concatenate(cosines[k])
+            note = f"mean cosine, {len(values):,} words; lowest {values.min():.5f}"
+            yield Row("stored", f"layer {k} ({name})", float(values.mean()), note)
 
     # -------------------------------------------------------- part of speech
 
@@ -264,16 +289,17 @@ def print_table(rows: Sequence[Row]) -> None:
         if row.part != part:
             part = row.part
             print(f"\n{part}")
-        digits = 0 if row.value == int(row.value) and row.value > 1000 else 2
+        digits = 5 if row.part == "stored" else 0 if row.value == int(row.value) and row.value > 1000 else 2
         print(f"  {row.what:{width}}  {row.value:9,.{digits}f}  {row.note}")
 
 
 def main() -> None:
-    names = ("perplexity", "pos", "wsd", "ner", "chunk")
+    names = ("perplexity", "pos", "wsd", "ner", "chunk", "stored")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model folder, archive, hub id or bundled name")
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="where corpora/ and eval/ lie")
-    parser.add_argument("--only", default=",".join(names), help="parts to measure, with commas")
+    parser.add_argument("--only", help="parts to measure, with commas; default all but stored, that too with --against")
+    parser.add_argument("--against", help="the same model in another form, for the part stored")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path, help="write the table here, too")
     parser.add_argument("--cache", type=Path, help="keep the vectors of EWT and CoNLL in this folder")
@@ -285,7 +311,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each tagger; the mean counts")
     parser.add_argument("--epochs", type=int, default=30, help="of each tagger, at most")
     given = vars(parser.parse_args())
-    only, out = given.pop("only").split(","), given.pop("json")
+    usual = ",".join(name for name in names if name != "stored" or given["against"])
+    only, out = (given.pop("only") or usual).split(","), given.pop("json")
     if unknown := set(only) - set(names):
         parser.error(f"no part {', '.join(sorted(unknown))}; available are {', '.join(names)}")
     settings = Settings(**given)
@@ -298,6 +325,7 @@ def main() -> None:
         "wsd": bench.measure_wsd,
         "ner": bench.measure_ner,
         "chunk": bench.measure_chunk,
+        "stored": bench.measure_stored,
     }
     for name in (name for name in names if name in only):
         begun = time.monotonic()
