@@ -10,6 +10,7 @@ ids and from text; and, apart from these, text to NumPy arrays in host memory.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -28,6 +29,7 @@ from elmokit.nn.lstm import LstmConfig
 from elmokit.text import Sentence
 from elmokit.weights import Pretrained
 
+os.environ["ELMOKIT_GRAPHS"] = "1"
 SIZES = {"original": (4096, 512, 2), "medium": (2048, 256, 1), "small": (1024, 128, 1)}  # cell, projection, highways
 TYPES = ("float32", "bfloat16", "float16")
 

@@ -54,7 +54,8 @@ def test_only_small_batches_are_taken() -> None:
 @pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_graphs_give_what_runs_without_them_give(dtype: str) -> None:
+def test_graphs_give_what_runs_without_them_give(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMOKIT_GRAPHS", "1")
     elmo = Elmo(MODELS["both"].pretrained, device="cuda", dtype=dtype)
     text = [Sentence.of(["a", "bc", "def"] * n) for n in (1, 2, 5, 3)]
     for batch in (text, text[:1], text[1:], text):
@@ -68,7 +69,8 @@ def test_graphs_give_what_runs_without_them_give(dtype: str) -> None:
 
 @pytest.mark.gpu
 @needs_cuda
-def test_the_number_of_graphs_is_bounded() -> None:
+def test_the_number_of_graphs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMOKIT_GRAPHS", "1")
     elmo = Elmo(MODELS["both"].pretrained, device="cuda")
     for rows in (1, 2, 4, 8):
         for tokens in range(1, 62, 8):

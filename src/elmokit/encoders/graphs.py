@@ -2,8 +2,11 @@
 
 A graph has one shape, so a small batch is filled up to the next of few: rows to a power of two, steps to a multiple of
 eight. Filling changes nothing: rows never meet, and in each direction a sentence is over before its filling begins.
+
+Off unless the environment variable ELMOKIT_GRAPHS is 1, until `benchmarks/inference_gpu.py --check` has passed on a GPU.
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +50,11 @@ class Filled:
             inputs.append(types[row, at].T.reshape(-1))
             results.append((at * B + row).reshape(-1))
         return cls(B, T, np.stack([*inputs, *results, real.reshape(-1).astype(np.int64)]))
+
+
+def wanted() -> bool:
+    """Whether small batches are to be replayed."""
+    return os.environ.get("ELMOKIT_GRAPHS") == "1"
 
 
 def bucket(rows: int, steps: int) -> tuple[int, int]:

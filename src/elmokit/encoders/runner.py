@@ -9,7 +9,7 @@ from torch import Tensor
 from elmokit.batch import index_words
 from elmokit.chars import Codec, Rows
 from elmokit.encoders.batches import BatchRunner
-from elmokit.encoders.graphs import Graphs
+from elmokit.encoders.graphs import Graphs, wanted
 from elmokit.encoders.words import WordCache
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
@@ -26,7 +26,7 @@ class Runner(BatchRunner):
         width = bilm.config.lstm.projection_dim
         self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype)
         self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
-        self.graphs = Graphs(bilm) if self.device.type == "cuda" else None
+        self.graphs = Graphs(bilm) if self.device.type == "cuda" and wanted() else None
 
     @torch.no_grad()
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
