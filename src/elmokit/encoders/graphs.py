@@ -3,7 +3,7 @@
 A graph has one shape, so a small batch is filled up to the next of few: rows to a power of two, steps to a multiple of
 eight. Filling changes nothing: rows never meet, and in each direction a sentence is over before its filling begins.
 
-Off unless the environment variable ELMOKIT_GRAPHS is 1, until `benchmarks/inference_gpu.py --check` has passed on a GPU.
+Off unless the environment variable ELMOKIT_GRAPHS is 1, until `benchmarks/inference_gpu.py --check` passes on a GPU.
 """
 
 import os
