@@ -89,3 +89,17 @@ def _cut(items: list[tuple[int, Sentence]], batch_tokens: int) -> Iterator[list[
         batch.append(item)
     if batch:
         yield batch
+
+
+def cut_stream(sentences: Iterable[Sentence], *, tokens: int) -> Iterator[list[Sentence]]:
+    """Stretches of a stream, in order: each ends once it has so many positions, boundaries included."""
+    stretch: list[Sentence] = []
+    held = 0
+    for sentence in sentences:
+        stretch.append(sentence)
+        held += len(sentence) + 2
+        if held >= tokens:
+            yield stretch
+            stretch, held = [], 0
+    if stretch:
+        yield stretch

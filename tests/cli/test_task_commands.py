@@ -53,6 +53,15 @@ def command(data: Path, model_folder: Path, output: Path, *more: object) -> list
     return ["train", "ner", *files, "-m", model_folder, "--device", "cpu", *more]
 
 
+@pytest.mark.parametrize("empty", ["train", "dev"])
+def test_a_file_without_examples_is_told(cli: Cli, data: Path, model_folder: Path, empty: str) -> None:
+    (data / f"{empty}.txt").write_text("")
+    done = cli(*command(data, model_folder, data / "model"))
+    assert done.code == 2
+    assert f"{empty}.txt: holds no examples" in done.err
+    assert not (data / "model").exists()
+
+
 def test_train_evaluate_and_apply(cli: Cli, data: Path, model_folder: Path) -> None:
     output = data / "model"
     trained = cli(*command(data, model_folder, output, *options(epochs=6)))

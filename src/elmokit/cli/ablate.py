@@ -85,9 +85,7 @@ def ablate_command(name: str) -> Any:
             str, typer.Option(help="percentages of the training data for the curve; 100: no curve")
         ] = "1,3,10,30,100",
         config: Annotated[Path | None, typer.Option(help="a TOML file of the settings below")] = None,
-        quick: Annotated[
-            bool, typer.Option("--quick", help="smaller settings: 15 minutes a training at most on two cores")
-        ] = False,
+        quick: Annotated[bool, typer.Option("--quick", help="smaller settings, for a machine without a GPU")] = False,
         pictures: Annotated[str, typer.Option(help="svg, png or html", metavar="FORMAT")] = "svg",
         cache: Annotated[
             Path | None, typer.Option(help="folder of computed layers; default among the user's caches")

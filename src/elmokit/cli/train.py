@@ -84,9 +84,7 @@ def task_command(name: str) -> Any:
             typer.Option("-m", "--encoder", help="model folder, archive or hub id, bert:NAME, ...; default bundled"),
         ] = None,
         config: Annotated[Path | None, typer.Option(help="a TOML file of the settings below")] = None,
-        quick: Annotated[
-            bool, typer.Option("--quick", help="smaller settings: 15 minutes at most on two cores, layers computed")
-        ] = False,
+        quick: Annotated[bool, typer.Option("--quick", help="smaller settings, for a machine without a GPU")] = False,
         with_encoder: Annotated[bool, typer.Option("--with-encoder", help="save the encoder with the model")] = False,
         cache: Annotated[
             Path | None, typer.Option(help="folder of computed layers; default among the user's caches")

@@ -14,6 +14,14 @@ def read_jsonl(
     lines: Iterable[str], *, name: str, field: str = "text", first_line: int = 1, report: ReadReport | None = None
 ) -> Iterator[Unit]:
     """The field of each line: a string is text, a list of strings is tokens. Blank lines are passed over."""
+    for record, place in read_objects(lines, name=name, first_line=first_line, like=f"{{{field!r}: ...}}"):
+        yield unit_of(record, field, place, report)
+
+
+def read_objects(
+    lines: Iterable[str], *, name: str, first_line: int = 1, like: str = '{"name": ...}'
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """The object of each line and where it stands ("file, line 3"); `like` is an example of one, for messages."""
     for number, line in enumerate(lines, first_line):
         if not line or line.isspace():
             continue
@@ -23,10 +31,8 @@ def read_jsonl(
         except (ValueError, RecursionError) as error:
             raise FormatError(f"{place}: not valid JSON ({error}); expected one object a line") from error
         if not isinstance(record, dict):
-            raise FormatError(
-                f"{place}: holds a {type(record).__name__}, expected an object such as {{{field!r}: ...}}"
-            )
-        yield unit_of(record, field, place, report)
+            raise FormatError(f"{place}: holds a {type(record).__name__}, expected an object such as {like}")
+        yield record, place
 
 
 def unit_of(record: Mapping[str, Any], field: str, place: str, report: ReadReport | None = None) -> Unit:

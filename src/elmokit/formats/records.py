@@ -1,12 +1,12 @@
 """Records with named fields, one after another: JSON lines, CSV and TSV with a header line."""
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmokit.errors import FormatError
+from elmokit.formats.jsonl import read_objects
 
 RecordFormat = Literal["jsonl", "csv", "tsv"]
 
@@ -23,26 +23,12 @@ def read_records(lines: Iterable[str], *, name: str, format: RecordFormat) -> It
     """The records of a file. A field of CSV may be quoted and go over several lines; in TSV quotes are plain text."""
     match format:
         case "jsonl":
-            yield from _json_records(lines, name)
+            yield from (Record(fields, place) for fields, place in read_objects(lines, name=name))
         case "csv":
             ended = (f"{line}\n" for line in lines)  # so that a quoted line break comes through
             yield from _table_records(csv.reader(ended, strict=True), name)
         case "tsv":
             yield from _table_records(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), name)
-
-
-def _json_records(lines: Iterable[str], name: str) -> Iterator[Record]:
-    for number, line in enumerate(lines, 1):
-        if not line or line.isspace():
-            continue
-        place = f"{name}, line {number}"
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{place}: not valid JSON ({error}); expected one object a line") from error
-        if not isinstance(fields, dict):
-            raise FormatError(f"{place}: holds a {type(fields).__name__}, expected an object with named fields")
-        yield Record(fields, place)
 
 
 def _table_records(rows: Any, name: str) -> Iterator[Record]:

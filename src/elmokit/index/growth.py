@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from elmokit.batch import cut_stream
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import InputError
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
@@ -84,7 +85,7 @@ def add_text(
     kept = WordFilter(manifest.settings, counts)
     writer = SegmentWriter(manifest.width, manifest.settings.precision)
     digest, number, held = hashlib.blake2b(digest_size=16), len(segments), 0
-    for chunk in _chunks(sentences):
+    for chunk in cut_stream(sentences, tokens=CHUNK_TOKENS):
         for sentence in chunk:
             digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
         report.sentences += len(chunk)
@@ -128,19 +129,6 @@ def _embed(
     stream = encoder.stream([sentence for sentence, _ in chosen], layers=layers, batch_tokens=batch_tokens)
     for (sentence, positions), (_, vectors) in zip(chosen, stream, strict=True):
         writer.add(sentence, positions, np.asarray(vectors[positions], dtype=np.float32))
-
-
-def _chunks(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:
-    chunk: list[Sentence] = []
-    held = 0
-    for sentence in sentences:
-        chunk.append(sentence)
-        held += len(sentence) + 2
-        if held >= CHUNK_TOKENS:
-            yield chunk
-            chunk, held = [], 0
-    if chunk:
-        yield chunk
 
 
 def _path(folder: Path, number: int) -> Path:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from elmokit.batch import cut_stream
 from elmokit.encoders.choice import Choice
 from elmokit.encoders.encoder import Encoder, Layers
 from elmokit.encoders.given import Given, read_request
@@ -123,7 +124,7 @@ def _fill(
     budget = batch_budget(options.batch_tokens, device)
     digest = hashlib.blake2b(digest_size=16)
     done = report.resumed_at = spool.done.sentences
-    for chunk in _chunks(sentences, tokens=budget * CHUNK_BATCHES):
+    for chunk in cut_stream(sentences, tokens=budget * CHUNK_BATCHES):
         for sentence in chunk:
             digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
             _count(report, sentence, encoder)
@@ -168,19 +169,6 @@ def _count(report: StoreReport, sentence: Sentence, encoder: Encoder) -> None:
     report.longest = max(report.longest, len(sentence))
     report.overlong_words += sum(map(encoder.overlong, sentence.tokens))
     report.unknown_words += sum(map(encoder.unknown, sentence.tokens))
-
-
-def _chunks(sentences: Iterable[Sentence], *, tokens: int) -> Iterator[list[Sentence]]:
-    chunk: list[Sentence] = []
-    held = 0
-    for sentence in sentences:
-        chunk.append(sentence)
-        held += len(sentence) + 2
-        if held >= tokens:
-            yield chunk
-            chunk, held = [], 0
-    if chunk:
-        yield chunk
 
 
 def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from elmokit.errors import InputError, MissingExtraError
 from elmokit.plots import check_chart_path
 from elmokit.tasks.ablate import Cell, CellResult, Plan, curve_variants, pick_variants, run_ablation
 from elmokit.tasks.ablate_report import curve_of, draw_report, summarise, table_of, write_report
-from elmokit.tasks.command import Display, TrainingFiles, cached_layers
-from elmokit.tasks.run import Listener, spaced
+from elmokit.tasks.command import Display, TrainingFiles, cached_layers, read_examples
+from elmokit.tasks.run import Listener
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import Task
 
@@ -51,13 +51,8 @@ def run_ablate(
     except MissingExtraError as error:
         console.print(f"no pictures will be drawn; {error}")
         pictures = ""
-    train = spaced(task.training_examples(files.train, setup.settings), setup.training.max_train)
-    dev = task.read(files.dev, setup.settings)
+    train, dev = read_examples(task, setup, files, console)
     cells = list(plan.cells())
-    console.print(f"{task.name}: {len(train):,} examples to train on, {len(dev):,} to score on, {len(cells)} trainings")
-    for name, part in (("train", train), ("dev", dev)):
-        for remark in task.remarks(part, setup.settings):
-            console.print(f"{name}: {remark}", markup=False)
     encoder = load_encoder(files.encoder, device=device)
     display = Display(console)
     layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, listener=display)

@@ -45,12 +45,7 @@ def run_training(
 ) -> None:
     """Trains, or goes on with a training that was stopped; one that is finished is left as it is."""
     console = Console(stderr=True, quiet=not show, highlight=False, soft_wrap=True)
-    train = spaced(task.training_examples(files.train, setup.settings), setup.training.max_train)
-    dev = task.read(files.dev, setup.settings)
-    console.print(f"{task.name}: {len(train):,} examples to train on, {len(dev):,} to score on")
-    for name, part in (("train", train), ("dev", dev)):
-        for remark in task.remarks(part, setup.settings):
-            console.print(f"{name}: {remark}", markup=False)
+    train, dev = read_examples(task, setup, files, console)
     encoder = None if setup.features.elmo_at == "none" else load_encoder(files.encoder, device=device)
     identity, _ = identify_training(task, setup, train, dev, encoder)
     if restart:
@@ -81,6 +76,22 @@ def run_training(
     for line in summary(model):
         console.print(line)
     console.print(f"the model is in {files.output}")
+
+
+def read_examples(
+    task: Task[Any, Any], setup: Setup, files: TrainingFiles, console: Console
+) -> tuple[list[Any], list[Any]]:
+    """What is trained on and what is scored on; tells how much, and what should be known of it."""
+    train = spaced(task.training_examples(files.train, setup.settings), setup.training.max_train)
+    dev = task.read(files.dev, setup.settings)
+    for file, part in ((files.train, train), (files.dev, dev)):
+        if not part:
+            raise InputError(f"{file}: holds no examples; expected at least one to train on and one to score on")
+    console.print(f"{task.name}: {len(train):,} examples to train on, {len(dev):,} to score on")
+    for name, part in (("train", train), ("dev", dev)):
+        for remark in task.remarks(part, setup.settings):
+            console.print(f"{name}: {remark}", markup=False)
+    return list(train), dev
 
 
 def cached_layers(

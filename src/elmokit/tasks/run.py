@@ -58,6 +58,8 @@ def train_task(
     listener = listener or Listener()
     place = pick_device(device)
     train = spaced(train, setup.training.max_train)
+    if not train or not dev:
+        raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected at least one of each")
     if setup.features.elmo_at == "none":
         encoder = layers = None
     elif encoder is None:

@@ -76,8 +76,8 @@ class Network(nn.Module, ABC, Generic[E, P]):
 class Task(ABC, Generic[E, P]):
     """One task. `settings` are its defaults, a frozen dataclass of `setting` fields: of the data and of the network.
 
-    `quick` are changes to any settings (of the task, its features, its training) with which one training takes at most
-    15 minutes on two cores once layers are cached. `features` and `training` are changes to the general defaults.
+    `quick` are changes to any settings (of the task, its features, its training), meant to train in about a quarter of
+    an hour on two cores once layers are cached. `features` and `training` are changes to the general defaults.
     """
 
     name: str

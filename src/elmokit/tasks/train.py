@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ConfigError, ElmokitError, InputError
+from elmokit.errors import ConfigError, ElmokitError
 from elmokit.formats import atomic_write
 from elmokit.tasks.average import WeightAverage
 from elmokit.tasks.feed import Feeder
@@ -99,8 +99,6 @@ class Trainer(Generic[E, P]):
         `told` hears of each epoch, `stepped` how many examples of how many are done, `resumed` what was done before.
         The caller's random numbers are left as they were.
         """
-        if not train or not dev:
-            raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected some of each")
         if checkpoint is not None and (content := checkpoint.read(self.feeder.device)) is not None:
             self.restore(content)
             if resumed is not None:
