@@ -5,9 +5,11 @@ Forbidden starts, steps and ends take no part in it: neither in the likelihood's
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from elmokit.errors import ConfigError
 
@@ -77,12 +79,7 @@ class Crf(nn.Module):
 
     def log_normaliser(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """The log of the sum over all allowed paths. (B,)"""
-        start, step, end = self._scores()
-        alpha = start + emissions[:, 0]  # (B, K): the log sum over all paths that end in each label
-        for t in range(1, emissions.shape[1]):
-            longer = torch.logsumexp(alpha[:, :, None] + step, dim=1) + emissions[:, t]  # (B, K)
-            alpha = torch.where(mask[:, t, None], longer, alpha)
-        total = torch.logsumexp(alpha + end, dim=1)  # (B,)
+        total: Tensor = _LogNormaliser.apply(emissions, mask, *self._scores())  # type: ignore[no-untyped-call]
         return total * mask[:, 0]
 
     @torch.no_grad()
@@ -112,3 +109,43 @@ class Crf(nn.Module):
             self.step.masked_fill(~self.step_allowed, FORBIDDEN),
             self.end.masked_fill(~self.end_allowed, FORBIDDEN),
         )
+
+
+class _LogNormaliser(torch.autograd.Function):
+    """The forward and the backward algorithm in one sweep, both at once; the gradients are the marginals they give.
+
+    alpha[t, k] is the log sum over all beginnings of paths up to label k at t, beta[t, k] over all their endings from
+    label k at t on; both hold the emission at t.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, emissions: Tensor, mask: Tensor, start: Tensor, step: Tensor, end: Tensor) -> Tensor:
+        B, T, K = emissions.shape
+        both = torch.stack([step, step.T])[:, None]  # (2, 1, K, K): alpha goes from row to column, beta back
+        emitted = torch.stack([emissions, emissions.flip(1)]).unbind(2)  # T of (2, B, K)
+        ending = (emissions + end).unbind(1)  # T of (B, K)
+        goes_on = mask[..., None].unbind(1)  # T of (B, 1)
+        shares = emissions.new_empty(max(T - 1, 0), 2, B, K, K)
+        alphas, betas = [start + emissions[:, 0]], [ending[-1]]
+        for t in range(1, T):
+            scores = torch.stack([alphas[-1], betas[-1]])[..., None] + both  # (2, B, K, K)
+            most = scores.amax(dim=2, keepdim=True)  # (2, B, 1, K)
+            torch.sub(scores, most, out=shares[t - 1]).exp_()
+            longer = shares[t - 1].sum(dim=2).log_().add_(most[:, :, 0]).add_(emitted[t])  # (2, B, K)
+            alphas.append(torch.where(goes_on[t], longer[0], alphas[-1]))
+            betas.append(torch.where(goes_on[T - t], longer[1], ending[T - 1 - t]))
+        alpha, beta = torch.stack(alphas, dim=1), torch.stack(betas[::-1], dim=1)  # (B, T, K) each
+        total = torch.logsumexp(alphas[-1] + end, dim=1)  # (B,)
+        ctx.save_for_backward(emissions, mask, end, alpha, beta, shares[:, 0], total)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        emissions, mask, end, alpha, beta, shares, total = ctx.saved_tensors
+        real = mask * grads[0][:, None]  # (B, T)
+        labels = (alpha + beta - emissions - total[:, None, None]).exp() * real[..., None]  # (B, T, K)
+        into = labels[:, 1:].transpose(0, 1) / shares.sum(dim=2)  # (T - 1, B, K): shared out among the labels before
+        steps = (shares * into[:, :, None]).sum(dim=(0, 1))  # (K, K)
+        last = (alpha[:, -1] + end - total[:, None]).exp() * real[:, :1]  # (B, K)
+        return labels, None, labels[:, 0].sum(dim=0), steps, last.sum(dim=0)
