@@ -44,6 +44,31 @@ def test_one_table_and_more_of_it_later(cli: Cli, data: Path, model_folder: Path
     assert len(json.loads((data / "out/ablation.json").read_text())["cells"]) == 2
 
 
+def test_nothing_is_embedded_where_nothing_that_reads_it_is_left_to_train(
+    cli: Cli, data: Path, model_folder: Path
+) -> None:
+    trained = command(data, model_folder, "--variants", "none,mix-input", "--seeds", 1, "--shares", 100)
+    assert "layers of" in cli(*trained).err
+    again = cli(*trained, "--cache", data / "elsewhere")
+    assert again.code == 0, again.err
+    assert "layers of" not in again.err
+    assert "mix at input" in " ".join(again.out.split())
+    assert not (data / "elsewhere").exists()
+
+
+def test_a_network_with_one_place_for_the_layers(cli: Cli, data: Path, model_folder: Path) -> None:
+    (data / "words.txt").write_text("good A\ncat B\n\nbad A\ncat B\n\n" * 8)
+    files = ["--train", data / "words.txt", "--dev", data / "words.txt", "-o", data / "out", "-m", model_folder]
+    small = ["--word-dim", 4, "--hidden", 4, "--char-dim", 0, "--epochs", 1, "--seeds", 1, "--shares", 100]
+    done = cli("ablate", "taglm", *files, *small, "--device", "cpu")
+    assert done.code == 0, done.err
+    trained = json.loads((data / "out/ablation.json").read_text())["cells"]
+    assert [cell["variant"] for cell in trained] == ["none", "mix-output", "as-set"]
+    wrong = cli("ablate", "taglm", *files, *small, "--variants", "top")
+    assert wrong.code
+    assert "variant 'top': the network of taglm takes layers at output only" in wrong.err
+
+
 def test_pictures(cli: Cli, data: Path, model_folder: Path) -> None:
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")

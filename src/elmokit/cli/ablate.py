@@ -30,7 +30,6 @@ ablation.md, ablation.json and pictures of the layer weights and of the curve ar
 time: the same command goes on with the training it was in. More seeds, variants or shares may be added to a finished
 one.
 """
-VARIANTS = "none,layer-0,top,average,mix-input,mix-output,mix-both"
 
 
 class AblatedTasks(Tasks):
@@ -80,7 +79,13 @@ def ablate_command(name: str) -> Any:
             typer.Option("-m", "--encoder", help="model folder, archive or hub id, bert:NAME, ...; default bundled"),
         ] = None,
         seeds: Annotated[int, typer.Option(help="trainings of each kind, from --seed on")] = 3,
-        variants: Annotated[str, typer.Option(help="what is trained on all data")] = VARIANTS,
+        variants: Annotated[
+            str | None,
+            typer.Option(
+                help="what is trained on all data: of none,layer-0,top,average,mix-input,mix-output,mix-both,as-set "
+                "(what --elmo-at and --elmo-layers say); default all that the network takes"
+            ),
+        ] = None,
         shares: Annotated[
             str, typer.Option(help="percentages of the training data for the curve; 100: no curve")
         ] = "1,3,10,30,100",
@@ -98,7 +103,7 @@ def ablate_command(name: str) -> Any:
         from elmokit.tasks.command import TrainingFiles
 
         setup = load_setup(task, quick=quick, file=config, flags=flags)
-        plan = make_plan(setup, seeds=seeds, variants=variants, shares=shares)
+        plan = make_plan(task, setup, seeds=seeds, variants=variants, shares=shares)
         files = TrainingFiles(train=train, dev=dev, output=output, encoder=encoder, cache=cache)
         run_ablate(task, setup, files, plan, device=device, pictures=f".{pictures}", show=not quiet)
 

@@ -113,12 +113,12 @@ class Plan:
                     yield cell
 
 
-def pick_variants(names: Sequence[str]) -> tuple[Variant, ...]:
-    """Variants by name, in the order of `VARIANTS`."""
-    known = [variant.name for variant in VARIANTS]
+def pick_variants(names: Sequence[str], *, as_set: Variant | None = None) -> tuple[Variant, ...]:
+    """Variants by name, in the order of `VARIANTS`; "as-set" is what the settings say, if that is known."""
+    known = {variant.name: variant for variant in VARIANTS} | ({} if as_set is None else {"as-set": as_set})
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"no variant {unknown[0]!r}; available are {', '.join(known)}")
-    return tuple(variant for variant in VARIANTS if variant.name in names)
+    return tuple(dict.fromkeys(variant for name, variant in known.items() if name in names))
 
 
 def curve_variants(setup: Setup) -> tuple[Variant, ...]:
@@ -139,13 +139,16 @@ def run_ablation(
     plan: Plan,
     folder: Path,
     encoder: Encoder,
-    layers: LayerSource,
+    layers: LayerSource | None = None,
     device: str | torch.device = "auto",
     listener: Listener | None = None,
     begun: Callable[[Cell], None] | None = None,
     told: Callable[[list[CellResult]], None] | None = None,
 ) -> list[CellResult]:
-    """Trains the cells that are not yet in `folder`; `told` hears the results so far after each of them."""
+    """Trains the cells that are not yet in `folder`; `told` hears the results so far after each of them.
+
+    `layers` holds those of all examples; without it, each cell that reads the encoder computes its own.
+    """
     if setup.training.fine_tune:
         raise ConfigError("fine_tune changes the encoder, but an ablation compares uses of one; leave it out")
     train = spaced(train, setup.training.max_train)
@@ -168,7 +171,7 @@ def run_ablation(
                 repeated,
                 dev,
                 encoder=used,
-                layers=None if used is None else layers,
+                layers=layers,
                 folder=running,
                 device=device,
                 listener=listener,
@@ -188,7 +191,7 @@ def run_ablation(
                 identity=identity,
             )
             (folder / CELLS).mkdir(parents=True, exist_ok=True)
-            write_text(folder / CELLS / f"{cell.key}.json", json.dumps(asdict(result), indent=1) + "\n")
+            write_text(_kept(folder, cell), json.dumps(asdict(result), indent=1) + "\n")
             shutil.rmtree(running, ignore_errors=True)
         results.append(result)
         if told is not None:
@@ -209,9 +212,14 @@ def take_share(train: Sequence[E], share: float, *, seed: int) -> tuple[Sequence
     return some, some * max(round(share**-0.5), 1)
 
 
+def is_trained(folder: Path, cell: Cell) -> bool:
+    """Whether something was kept of a cell."""
+    return _kept(folder, cell).is_file()
+
+
 def read_result(folder: Path, cell: Cell, identity: str) -> CellResult | None:
     """What was kept of a cell; None where it has not been trained. That of other settings or data is refused."""
-    path = folder / CELLS / f"{cell.key}.json"
+    path = _kept(folder, cell)
     if not path.is_file():
         return None
     try:
@@ -223,3 +231,7 @@ def read_result(folder: Path, cell: Cell, identity: str) -> CellResult | None:
             f"{path}: was trained with other settings, data or encoder; give the same again, or another folder"
         )
     return result
+
+
+def _kept(folder: Path, cell: Cell) -> Path:
+    return folder / CELLS / f"{cell.key}.json"

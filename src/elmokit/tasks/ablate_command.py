@@ -12,7 +12,16 @@ from rich.table import Table
 from elmokit.encoders import load_encoder
 from elmokit.errors import InputError, MissingExtraError
 from elmokit.plots import check_chart_path
-from elmokit.tasks.ablate import Cell, CellResult, Plan, curve_variants, pick_variants, run_ablation
+from elmokit.tasks.ablate import (
+    VARIANTS,
+    Cell,
+    CellResult,
+    Plan,
+    curve_variants,
+    is_trained,
+    pick_variants,
+    run_ablation,
+)
 from elmokit.tasks.ablate_report import curve_of, draw_report, summarise, table_of, write_report
 from elmokit.tasks.command import Display, TrainingFiles, cached_layers, read_examples
 from elmokit.tasks.run import Listener
@@ -20,18 +29,31 @@ from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import Task
 
 
-def make_plan(setup: Setup, *, seeds: int, variants: str, shares: str) -> Plan:
-    """From what stands on the command line: a number, names, percentages, the last two with commas between."""
+def make_plan(task: Task[Any, Any], setup: Setup, *, seeds: int, variants: str | None, shares: str) -> Plan:
+    """From what stands on the command line: a number, names, percentages, the last two with commas between.
+
+    Without names, all variants that the task's network takes, the one that the settings describe among them.
+    """
     if seeds < 1:
         raise InputError(f"{seeds} seeds; expected 1 or more")
     first = setup.training.seed
-    names = [name.strip() for name in variants.split(",") if name.strip()]
     try:
         parts = tuple(float(part) / 100 for part in shares.split(",") if part.strip())
     except ValueError:
         raise InputError(f"shares are {shares!r}; expected percentages such as 1,3,10,30,100") from None
-    curve = curve_variants(setup) if any(part < 1 for part in parts) else ()
-    return Plan(variants=pick_variants(names), seeds=tuple(range(first, first + seeds)), shares=parts, curve=curve)
+    compared = curve_variants(setup) if setup.features.elmo_at != "none" or any(part < 1 for part in parts) else ()
+    possible = ("none", *task.elmo_places)
+    if variants is None:
+        usual = [variant for variant in VARIANTS if variant.elmo_at in possible]
+        picked = tuple(dict.fromkeys((*usual, *compared)))
+    else:
+        names = [name.strip() for name in variants.split(",") if name.strip()]
+        picked = pick_variants(names, as_set=compared[1] if compared else None)
+    if wrong := [variant for variant in picked if variant.elmo_at not in possible]:
+        places = " or ".join(task.elmo_places)
+        raise InputError(f"variant {wrong[0].name!r}: the network of {task.name} takes layers at {places} only")
+    curve = compared if any(part < 1 for part in parts) else ()
+    return Plan(variants=picked, seeds=tuple(range(first, first + seeds)), shares=parts, curve=curve)
 
 
 def run_ablate(
@@ -55,7 +77,9 @@ def run_ablate(
     cells = list(plan.cells())
     encoder = load_encoder(files.encoder, device=device)
     display = Display(console)
-    layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, listener=display)
+    layers = None
+    if any(cell.variant.elmo_at != "none" and not is_trained(files.output, cell) for cell in cells):
+        layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, listener=display)
     about: dict[str, Any] = {
         "task": task.name,
         "encoder": files.encoder or "en",

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -34,7 +34,8 @@ class CorefDocument:
     speakers: tuple[str, ...] | None = None
     genre: str | None = None
     part: str = "0"
-    notes: tuple[str, ...] = ()  # what the file had wrong and the reader left out
+    # What the file had wrong and the reader left out. It names the file, so it is no part of what a training was of.
+    notes: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __len__(self) -> int:
         """Words."""

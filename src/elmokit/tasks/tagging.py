@@ -136,6 +136,7 @@ class Taglm(Tagging):
     """The same data for the forerunner's network."""
 
     network = TaglmNetwork
+    elmo_places = ("output",)
 
     def __init__(self, name: str, help: str, settings: TaggingSettings) -> None:
         super().__init__(name, help, settings, elmo_at="output", elmo_layers="top")

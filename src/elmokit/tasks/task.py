@@ -87,6 +87,7 @@ class Task(ABC, Generic[E, P]):
     features: Mapping[str, Any] = {}
     training: Mapping[str, Any] = {}
     quick: Mapping[str, Any] = {}
+    elmo_places: tuple[str, ...] = ("input", "output", "both")  # where its network takes an encoder's layers
     documents: bool = False  # an example is a document, its sentences the rows of a batch of its own
 
     @abstractmethod
