@@ -1,11 +1,14 @@
 """From a padded batch on a device to one NumPy array per sentence."""
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from elmokit.encoders.transfers import download, upload
 
 Vectors = NDArray[np.floating[Any]]
 
@@ -16,13 +19,21 @@ def widened(values: Tensor) -> Tensor:
 
 
 def per_sentence(values: Tensor, mask: Tensor, *, normalise: bool = False) -> list[Vectors]:
-    """(..., B, T, D) to B arrays (..., T, D) of real positions; the padding never leaves the device."""
-    real = widened(values[..., mask, :])  # (..., N, D)
+    """(..., B, T, D) to B arrays (..., T, D) of real positions; the padding never leaves the device.
+
+    The device brings each sentence's vectors together, all layers of it, so what arrives is cut and not copied again.
+    """
+    *layers, B, T, D = values.shape
+    L = math.prod(layers)
+    real = mask.cpu().numpy()  # (B, T)
+    places = np.arange(L * B * T).reshape(L, B, T).transpose(1, 0, 2)  # (B, L, T) into the flattened (L * B * T)
+    wanted = places[np.broadcast_to(real[:, None], places.shape)]  # (L * N,): sentence by sentence, layer by layer
+    rows = widened(values.reshape(-1, D).index_select(0, upload(wanted, values.device)))  # (L * N, D)
     if normalise:
-        real = torch.nn.functional.normalize(real, dim=-1)
-    ends = np.cumsum(mask.sum(dim=1).cpu().numpy())  # (B,)
-    parts = np.split(real.cpu().numpy(), ends[:-1], axis=-2)
-    return [np.ascontiguousarray(part) for part in parts]
+        rows = torch.nn.functional.normalize(rows, dim=-1)
+    counts: list[int] = real.sum(axis=1).tolist()
+    parts = download(rows, [L * count for count in counts])
+    return [part.reshape(*layers, count, D) for part, count in zip(parts, counts, strict=True)]
 
 
 def pooled(values: Tensor, mask: Tensor, *, normalise: bool = False) -> list[Vectors]:

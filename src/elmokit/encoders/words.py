@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from elmokit.encoders.transfers import upload
 
 
 class CacheInfo(NamedTuple):
@@ -73,4 +76,4 @@ class WordCache:
         self.table[self._on_device(slots)] = fresh
 
     def _on_device(self, numbers: list[int]) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.int64, device=self.table.device)
+        return upload(np.array(numbers, dtype=np.int64), self.table.device)
