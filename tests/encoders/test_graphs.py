@@ -9,7 +9,21 @@ from hypothesis import strategies as st
 import models
 from elmokit.batch import index_words
 from elmokit.encoders import Elmo
-from elmokit.encoders.graphs import MOST_GRAPHS, MOST_ROWS, MOST_STEPS, Filled, Graphs, bucket, filled_layers
+from elmokit.encoders.graphs import (
+    MIN_WORDS,
+    MOST_GRAPHS,
+    MOST_ROWS,
+    MOST_STEPS,
+    MOST_WORDS,
+    Filled,
+    Graphs,
+    Recurring,
+    bucket,
+    filled_layers,
+    filled_words,
+    wanted,
+)
+from elmokit.errors import ConfigError
 from elmokit.text import Sentence
 
 MODELS = {"both": models.tiny(), "backward": models.tiny(directions=(1,)), "words": models.tiny_words()}
@@ -51,17 +65,80 @@ def test_only_small_batches_are_taken() -> None:
     assert not take(0, 3)
 
 
+@given(st.integers(1, MOST_WORDS), st.sampled_from(list(MODELS)))
+def test_filling_words_up_changes_nothing(n: int, name: str) -> None:
+    runner = Elmo(MODELS[name].pretrained, device="cpu", dtype="float64").placed()
+    rows = runner.codec.encode([f"{'ab' * (k % 5)}{k}" for k in range(n)])
+    filled = filled_words(rows, runner.codec.begin)
+    assert len(filled) == (MIN_WORDS if n <= MIN_WORDS else MOST_WORDS)
+    assert filled.dtype == rows.dtype
+    with torch.no_grad():
+        found, expected = (runner.bilm.tokens(torch.from_numpy(given)) for given in (filled, rows))
+    torch.testing.assert_close(found[:n], expected, rtol=0, atol=1e-12)
+
+
+def test_graphs_are_on_unless_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ELMOKIT_GRAPHS", raising=False)
+    assert wanted()
+    for value, expected in (("1", True), ("0", False), ("", True)):
+        monkeypatch.setenv("ELMOKIT_GRAPHS", value)
+        assert wanted() == expected
+    monkeypatch.setenv("ELMOKIT_GRAPHS", "off")
+    with pytest.raises(ConfigError, match="'off', expected '0'"):
+        wanted()
+
+
+def test_only_what_recurs_is_made_and_the_oldest_leaves() -> None:
+    made: list[str] = []
+
+    def make(key: str) -> str:
+        made.append(key)
+        return key.upper()
+
+    kept: Recurring[str, str] = Recurring(2)
+    assert [kept.find(key, lambda key=key: make(key)) for key in "abaabb"] == [None, None, "A", "A", "B", "B"]
+    kept.find("a", lambda: make("a"))  # now used after b
+    kept.find("c", lambda: make("c"))
+    assert kept.find("c", lambda: make("c")) == "C"
+    assert list(kept.known) == ["a", "c"]
+    assert kept.find("b", lambda: make("b")) == "B", "one that had left is made at once when it is back"
+    assert made == ["a", "b", "c", "b"]
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_graph_that_cannot_be_recorded_is_done_without(name: str) -> None:
+    elmo = Elmo(MODELS[name].pretrained, device="cpu")
+    runner, text = elmo.placed(), [Sentence.of(["a", "bc"]), Sentence.of(["c"])]
+    expected = runner.stack(text).values
+    runner.graphs = graphs = Graphs(runner.bilm, filling=runner.codec.begin)
+    elmo.forget_words()
+    assert torch.equal(elmo.run(text).values, expected), "the first time goes without"
+    assert bucket(2, 4) in graphs.kept.once
+
+    def short() -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    with pytest.warns(RuntimeWarning, match="running without: no room"):
+        assert graphs._find(bucket(2, 4), short) is None
+    for _ in range(2):
+        elmo.forget_words()
+        assert torch.equal(elmo.run(text).values, expected)
+
+
 @pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_graphs_give_what_runs_without_them_give(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ELMOKIT_GRAPHS", "1")
+def test_graphs_give_what_runs_without_them_give(dtype: str) -> None:
     elmo = Elmo(MODELS["both"].pretrained, device="cuda", dtype=dtype)
     text = [Sentence.of(["a", "bc", "def"] * n) for n in (1, 2, 5, 3)]
-    for batch in (text, text[:1], text[1:], text):
-        expected = elmo.placed().layers(batch)[0].values
+    for batch in (text, text[:1], text[1:], text) * 3:  # without, recorded, replayed
+        elmo.forget_words()
         found = elmo.run(batch).values
+        expected = elmo.placed().layers(batch)[0].values
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 if dtype == "float32" else 0.03)
+    graphs = elmo.placed().graphs
+    assert not graphs.failed
+    assert {(MIN_WORDS,), bucket(4, 17), bucket(1, 5)} <= set(graphs.kept.known)
     with torch.inference_mode():
         elmo.run(text)
     elmo.run(text)
@@ -69,10 +146,27 @@ def test_graphs_give_what_runs_without_them_give(dtype: str, monkeypatch: pytest
 
 @pytest.mark.gpu
 @needs_cuda
-def test_the_number_of_graphs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ELMOKIT_GRAPHS", "1")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_new_words_are_replayed(name: str, dtype: str) -> None:
+    runner = Elmo(MODELS[name].pretrained, device="cuda", dtype=dtype).placed()
+    for n in (1, 20, MIN_WORDS, MIN_WORDS + 1, MOST_WORDS):
+        rows = runner.codec.encode([f"{'ab' * (k % 5)}{k}" for k in range(n)])
+        with torch.no_grad():
+            expected = runner.bilm.tokens(torch.from_numpy(rows).cuda())
+            found = [runner.graphs.encode(rows) for _ in range(3)]
+        torch.testing.assert_close(found[-1], expected, rtol=0, atol=1e-5 if dtype == "float32" else 0.03)
+        assert torch.equal(found[-1], found[-2])
+    assert runner.graphs.encode(runner.codec.encode(["a"] * (MOST_WORDS + 1))) is None
+    assert not runner.graphs.failed
+
+
+@pytest.mark.gpu
+@needs_cuda
+def test_the_number_of_graphs_is_bounded() -> None:
     elmo = Elmo(MODELS["both"].pretrained, device="cuda")
     for rows in (1, 2, 4, 8):
         for tokens in range(1, 62, 8):
-            elmo.run([Sentence.of(["a"] * tokens)] * rows)
-    assert len(elmo.placed().graphs.known) == MOST_GRAPHS
+            for _ in range(2):
+                elmo.run([Sentence.of(["a"] * tokens)] * rows)
+    assert len(elmo.placed().graphs.kept.known) == MOST_GRAPHS

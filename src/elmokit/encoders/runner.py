@@ -10,6 +10,7 @@ from elmokit.batch import index_words
 from elmokit.chars import Codec, Rows
 from elmokit.encoders.batches import BatchRunner
 from elmokit.encoders.graphs import Graphs, wanted
+from elmokit.encoders.transfers import upload
 from elmokit.encoders.words import WordCache
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
@@ -26,21 +27,25 @@ class Runner(BatchRunner):
         width = bilm.config.lstm.projection_dim
         self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype)
         self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
-        self.graphs = Graphs(bilm) if self.device.type == "cuda" and wanted() else None
+        self.graphs = Graphs(bilm, filling=codec.begin) if self.device.type == "cuda" and wanted() else None
 
     @torch.no_grad()
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
         if self.graphs is None or not self.graphs.take(sentences):
             return self.layers(sentences)[0]
         words, index, lengths = index_words(sentences)
-        return self.graphs.run(self.word_vectors(words), index, lengths)
+        vectors = self.word_vectors(words)  # (U, P)
+        replayed = self.graphs.run(vectors, index, lengths)
+        return (
+            self.bilm.contextualise(vectors, upload(index, self.device), lengths)[0] if replayed is None else replayed
+        )
 
     @torch.no_grad()  # not inference_mode: mixes are trained on these layers
     def layers(self, sentences: Sequence[Sentence], *, state: State | None = None) -> tuple[LayerStack, State]:
         """All layers with boundaries, and the state each row ends in."""
         words, index, lengths = index_words(sentences)
         vectors = self.word_vectors(words)  # (U, P)
-        return self.bilm.contextualise(vectors, torch.from_numpy(index).to(self.device), lengths, state=state)
+        return self.bilm.contextualise(vectors, upload(index, self.device), lengths, state=state)
 
     def word_vectors(self, words: Sequence[str]) -> Tensor:
         """The two boundaries' vectors, then those of the words. (U, P)"""
@@ -51,8 +56,10 @@ class Runner(BatchRunner):
         return torch.cat([self.boundaries, self.cache.vectors(words, self._encode_words)])
 
     def _encode_words(self, words: Sequence[str]) -> Tensor:
-        return self._encode_rows(self.codec.encode(words))
+        rows = self.codec.encode(words)  # (U, W)
+        replayed = None if self.graphs is None else self.graphs.encode(rows)
+        return self._encode_rows(rows) if replayed is None else replayed
 
     def _encode_rows(self, rows: Rows) -> Tensor:
-        vectors: Tensor = self.bilm.tokens(torch.from_numpy(rows).to(self.device))  # (U, P)
+        vectors: Tensor = self.bilm.tokens(upload(rows, self.device))  # (U, P)
         return vectors
