@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
 from elmokit.analysis import probe as module
@@ -42,6 +43,9 @@ def test_parts_and_float16_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(fit_probe(features, labels, 3, config=CPU).weight, whole.weight, atol=1e-3)
     half = fit_probe(features.astype(np.float16), labels, 3, config=CPU)
     assert (half.predict(features) == whole.predict(features)).mean() > 0.98
+    tensor = fit_probe(torch.from_numpy(features), labels, 3, config=CPU)
+    np.testing.assert_allclose(tensor.weight, whole.weight, atol=1e-3)
+    assert (tensor.predict(torch.from_numpy(features)) == tensor.predict(features)).all()
 
 
 def test_a_class_never_seen_is_never_predicted() -> None:

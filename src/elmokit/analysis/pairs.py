@@ -16,6 +16,7 @@ from elmokit.errors import InputError
 from elmokit.formats.word_pairs import PlacedWord, WordPair
 
 Numbers = NDArray[np.float64]
+DIGITS = 6  # of a cosine: the same vector twice has 1, not 1 and a rounding error that would order such pairs
 
 
 def pair_cosines(
@@ -29,19 +30,26 @@ def pair_cosines(
         for view, (a, b) in enumerate(zip(first, second, strict=True)):
             size = float(np.linalg.norm(a) * np.linalg.norm(b))
             found[view, k] = float(a @ b) / size if size else 0.0
-    return found
+    return found.round(DIGITS)
 
 
 def word_vectors(
     encoder: Encoder, words: Sequence[PlacedWord], views: Sequence[View], *, batch_tokens: int | None = None
 ) -> Iterator[list[NDArray[np.float32]]]:
-    """The vector of each word in each view; several words are averaged. A sentence with words in a row runs once."""
+    """The vector of each word in each view; several words are averaged."""
+    for layers in word_layers(encoder, words, batch_tokens=batch_tokens):
+        yield [view.of_sentence(layers[:, None])[0] for view in views]
+
+
+def word_layers(
+    encoder: Encoder, words: Sequence[PlacedWord], *, batch_tokens: int | None = None
+) -> Iterator[NDArray[np.float32]]:
+    """All layers of each word (L, D); several words are averaged. A sentence with words in a row runs once."""
     groups = [list(group) for _, group in groupby(words, key=lambda word: word.sentence)]
     stream = encoder.stream([group[0].sentence for group in groups], layers="all", batch_tokens=batch_tokens)
     for group, (_, layers) in zip(groups, stream, strict=True):
         for word in group:
-            near = layers[:, word.start : word.end].mean(axis=1, keepdims=True, dtype=np.float32)  # (L, 1, D)
-            yield [view.of_sentence(near)[0] for view in views]
+            yield layers[:, word.start : word.end].mean(axis=1, dtype=np.float32)
 
 
 def spearman(first: Sequence[float] | Numbers, second: Sequence[float] | Numbers) -> float:

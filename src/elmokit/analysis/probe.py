@@ -4,6 +4,7 @@ Multinomial logistic regression on standardised features with an L2 penalty. The
 so there is no seed, no learning rate and no order of examples to be lucky with.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError
 
-Features = NDArray[np.float16] | NDArray[np.float32]
+Features = NDArray[np.float16] | NDArray[np.float32] | Tensor  # tensors may be on the device already
 Told = Callable[[int, float], None]  # evaluation, loss
 ROWS = 65_536  # features turned into float32 at once; all of them need not fit into the device's memory
-HELD_BYTES = 1 << 30  # of features in float32 that are held at most, rather than made anew for each evaluation
+# Features in float32 are held up to this size, rather than made anew for each evaluation; on a GPU, up to half of what
+# is free there, since bringing them again takes far longer than an evaluation.
+HELD_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +156,16 @@ def moments(parts: Callable[[], Iterator[Tensor]], rows: int) -> tuple[Tensor, T
 
 def float_parts(features: Features, device: torch.device) -> Iterator[Tensor]:
     """Stretches of rows in float32."""
-    rows = max(ROWS // int(np.prod(features.shape[1:-1], dtype=int)), 1)  # of several layers, fewer at once
+    rows = max(ROWS // math.prod(features.shape[1:-1]), 1)  # of several layers, fewer at once
     for start in range(0, len(features), rows):
-        yield torch.from_numpy(np.array(features[start : start + rows])).to(device).float()  # (n, ..., D)
+        part = features[start : start + rows]
+        yield (part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))).to(device).float()  # (n, ..., D)
 
 
 def held_parts(features: Features, device: torch.device) -> Callable[[], Iterator[Tensor]]:
     """`float_parts` to be gone through many times: made once and held, unless they are large."""
-    if features.size * 4 > HELD_BYTES:
+    room = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else HELD_BYTES
+    if 4 * math.prod(features.shape) > room:
         return lambda: float_parts(features, device)
     held = list(float_parts(features, device))
     return lambda: iter(held)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.pairs import DIGITS
 from elmokit.analysis.views import View
 from elmokit.encoders import Encoder
 from elmokit.formats.senses import Lemma, SenseIndex, SenseInstance, SenseSentence
@@ -44,14 +45,14 @@ class SenseCentroids:
             self.counts[key] += 1
 
     def nearest(self, instance: SenseInstance, layers: Layers) -> tuple[str, ...]:
-        """The sense that each view tells; the lemma must be known."""
+        """The sense that each view tells, of equally near ones the first met; the lemma must be known."""
         senses = self.senses[instance.lemma]
         found = []
         for view, vector in enumerate(_average(instance, layers)):
             centroids = np.stack([self.sums[key][view] for key in senses])  # (senses, D); cosine ignores the count
-            lengths = np.maximum(np.linalg.norm(centroids, axis=1), np.finfo(np.float32).tiny)  # (senses,)
-            cosines = centroids @ vector / lengths  # (senses,), up to the vector's own length
-            found.append(senses[int(cosines.argmax())])
+            lengths = np.linalg.norm(centroids, axis=1) * np.linalg.norm(vector)  # (senses,)
+            cosines = centroids @ vector / np.maximum(lengths, np.finfo(np.float32).tiny)  # (senses,)
+            found.append(senses[int(cosines.round(DIGITS).argmax())])  # no rounding error is to decide
         return tuple(found)
 
 

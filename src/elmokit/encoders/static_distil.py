@@ -50,7 +50,8 @@ def distil_corpus(
             grown[: len(sums)] = sums if sums.size else 0
             sums = grown
         np.add.at(counts, rows, 1)
-        np.add.at(sums, rows, vectors)
+        for row, vector in zip(rows, vectors, strict=True):  # np.add.at takes many times as long for whole rows
+            sums[row] += vector
     words = list(places)
     kept = sorted((k for k in range(len(words)) if counts[k] >= min_count), key=lambda k: -counts[k])
     if not kept:
