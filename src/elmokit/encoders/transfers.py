@@ -4,6 +4,7 @@ Page-locked memory is borrowed for the time of a copy only: torch keeps it for t
 ordinary memory that nobody writes to again.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -78,8 +79,8 @@ def _cut(array: NDArray[Any], sizes: Sequence[int]) -> list[NDArray[Any]]:
 
 
 def _staging(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Page-locked, unless too large for that or the system grants none: copies are then slower, not wrong."""
-    if int(np.prod(shape)) * dtype.itemsize <= PIECE_BYTES and torch.cuda.is_available():
+    """Page-locked, unless empty, too large for that, or refused by the system: copies are then slower, not wrong."""
+    if 0 < math.prod(shape) * dtype.itemsize <= PIECE_BYTES and torch.cuda.is_available():
         try:
             return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
         except RuntimeError:
