@@ -69,7 +69,6 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help="of SCWS and of each part of WiC; 0: all")
     parser.add_argument("--distil", type=int, help="paragraphs to average ELMo's vectors over; 0: all")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--cache", type=Path, help="keep the vectors of EWT and CoNLL in this folder")
     parser.add_argument("--json", type=Path, help="write the numbers here, after each part")
     parser.add_argument("--from", type=Path, nargs="+", metavar="FILE", help="measure nothing, take --json's numbers")
     parser.add_argument("--plots", type=Path, help="write family.svg and family-layers.svg into this folder")

@@ -42,7 +42,6 @@ class Settings:
     vectors: Path | None
     bert: str | None
     corpus: Path | None
-    cache: Path | None
     train_sentences: int
     dev_sentences: int
     per_sense: int

@@ -1,7 +1,7 @@
 """The parts of benchmarks/family.py: each has its data and gives a score for each system.
 
-Every sentence runs once through each model; from then on the layers stay on the device, where they are picked, mixed,
-probed and compared.
+Every sentence runs once through each model. The layers stay on the device, where they are picked, mixed, probed and
+compared.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +16,12 @@ from torch import Tensor
 
 from elmokit import Sentence
 from elmokit.analysis.mixed_probe import fit_mixed_probe
-from elmokit.analysis.pairs import DIGITS, fit_threshold, spearman, threshold_accuracy, word_layers
+from elmokit.analysis.pairs import DIGITS, fit_threshold, spearman, threshold_accuracy
 from elmokit.analysis.probe import ProbeConfig, fit_probe
 from elmokit.analysis.senses import count_senses, few_per_sense
 from elmokit.analysis.word_labels import WordLabels, label_ids, read_word_labels
+from elmokit.batch import plan_batches
+from elmokit.encoders.places import batch_budget
 from elmokit.formats import read_lines
 from elmokit.formats.senses import (
     SenseInstance,
@@ -33,7 +35,6 @@ from elmokit.formats.word_pairs import PlacedWord, WordPair, read_pairs
 from elmokit.layers import LayerChoice
 from elmokit.tasks.labels import convert_tags
 from elmokit.tasks.metrics import score_spans
-from elmokit.tasks.table import embed_layers
 from family_models import Family, Settings, say, side_by_side
 
 SEMCOR = ("brown1", "brown2", "brownv")
@@ -99,10 +100,16 @@ class Bench:
             yield 100 * float(score(dev.labels, got))
 
     def _embed(self, what: str, model: str, sentences: Sequence[Sentence]) -> Tensor:
-        """All layers of all words. (N, L, D)"""
-        say(f"{what}: embedding {len(sentences):,} sentences, {sum(map(len, sentences)):,} tokens")
-        values = embed_layers(self.family.models[model], sentences, folder=self.settings.cache).values
-        return torch.from_numpy(values if values.flags.writeable else np.array(values)).to(self.device)
+        """All layers of all words, one sentence after the other. (N, L, D)"""
+        ends = np.cumsum([0, *map(len, sentences)])  # and begins
+        say(f"{what}: embedding {len(sentences):,} sentences, {ends[-1]:,} tokens")
+        encoder = self.family.models[model]
+        values = torch.empty(ends[-1], encoder.depth, encoder.width, dtype=torch.float16, device=self.device)
+        for batch in plan_batches(sentences, batch_tokens=batch_budget(None, self.device)):
+            stack = encoder.run([sentence for _, sentence in batch]).inner()
+            rows = np.concatenate([np.arange(ends[k], ends[k + 1]) for k, _ in batch])  # (n,)
+            values[torch.from_numpy(rows).to(self.device)] = stack.values[:, stack.mask].transpose(0, 1).half()
+        return values
 
     # -------------------------------------------------------- word senses
 
@@ -154,14 +161,21 @@ class Bench:
             yield torch.nn.functional.cosine_similarity(unit[::2], unit[1::2]).cpu().numpy().round(DIGITS)
 
     def _words(self, what: str, words: Sequence[PlacedWord]) -> dict[str, Tensor]:
-        """The layers of each word alone, by model. (n, L, D)"""
+        """The layers of each word alone, by model; several words are averaged. (n, L, D)"""
+        begins: dict[Sentence, int] = {}
+        total = 0
+        for word in words:
+            if word.sentence not in begins:
+                begins[word.sentence] = total
+                total += len(word.sentence)
+        owned = [(k, begins[w.sentence] + at) for k, w in enumerate(words) for at in range(w.start, w.end)]
+        owners, rows = torch.tensor(owned, device=self.device).T
+        counts = torch.bincount(owners, minlength=len(words))[:, None, None]
         found = {}
-        for name, encoder in self.family.models.items():
-            say(f"{what}, {name}: {len(words):,} words")
-            values = np.empty((len(words), encoder.depth, encoder.width), dtype=np.float16)
-            for row, layers in zip(values, word_layers(encoder, words), strict=True):
-                row[:] = layers
-            found[name] = torch.from_numpy(values).to(self.device)
+        for model in self.family.models:
+            layers = self._embed(f"{what}, {model}", model, list(begins))[rows].float()  # (N, L, D)
+            sums = layers.new_zeros(len(words), *layers.shape[1:]).index_add_(0, owners, layers)
+            found[model] = (sums / counts).half()
         return found
 
 
