@@ -85,7 +85,7 @@ def draw(numbers: Numbers, folder: Path) -> None:
     ]
     save_chart(draw_table(values, title="The family side by side"), folder / "family.svg")
     points: list[Any] = [
-        CurvePoint(int(name.split()[0]), scores[k], f"{group}, {PARTS[part]}")
+        CurvePoint(int(name.split()[0]), scores[k], group, panel=PARTS[part])
         for part, scores in numbers.scores.items()
         for k, (group, name) in enumerate(numbers.systems)
         if group in ("ELMo", "BERT") and name[0].isdecimal()

@@ -78,6 +78,16 @@ def test_series_differ_in_shape_and_dash_beside_colour(tmp_path: Path) -> None:
     assert len(looks) == 30
 
 
+def test_a_panel_for_each_task_with_the_same_series() -> None:
+    points = [CurvePoint(x, x, s, panel=p) for p in ("pos", "ner") for s in ("elmo", "bert") for x in (0, 1)]
+    spec = draw_lines([*points, CurvePoint(0, 9, "static", panel="ner")], whole=True).to_dict()
+    assert [panel["title"]["text"] for panel in spec["concat"]] == ["pos", "ner"]
+    for panel in spec["concat"]:  # a series looks the same in both, though one panel lacks the third
+        assert scales_of(panel)["shape"]["domain"] == ["elmo", "bert", "static"]
+    shown = [{row["panel"] for row in spec["datasets"][panel["data"]["name"]]} for panel in spec["concat"]]
+    assert shown == [{"pos"}, {"ner"}]
+
+
 def test_what_cannot_be_drawn_or_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ends in .html, .svg, .png or .json"):
         save_chart(CHARTS["mixes"](), tmp_path / "chart.pdf")

@@ -34,6 +34,7 @@ DASHES = (
 BAR = "#9ecae1"  # light enough for black text on it
 MIX_WIDTH, LETTER = 520, 6  # pixels
 LONGEST = 160  # characters of a tooltip's text
+PANELS = 3  # of curves beside one another
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class CurvePoint:
     series: str = ""
     low: float | None = None
     high: float | None = None
+    panel: str = ""  # e.g. a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +140,31 @@ def draw_table(values: Sequence[Value], *, title: str = "", axis: str = "", digi
 def draw_lines(
     points: Sequence[CurvePoint], *, title: str = "", x: str = "", y: str = "", log: bool = False, whole: bool = False
 ) -> Any:
-    """A line with marked points for each series; `log` spaces x by ratio, `whole` numbers x in whole steps (layers)."""
+    """A line with marked points for each series, in the panels that the points name, each with a scale of its own.
+
+    `log` spaces x by ratio, `whole` numbers x in whole steps (layers).
+    """
     alt = _altair()
+    _rows(points)
     series = list(dict.fromkeys(p.series for p in points))
-    rows = _rows(points)
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=not whole)
     ticks = sorted({p.x for p in points})
     axis = alt.Axis(values=ticks, format=",.0f") if whole or (log and len(ticks) <= 12) else alt.Undefined
     across = alt.X("x:Q", title=x or None, scale=scale, axis=axis)
+    names = list(dict.fromkeys(p.panel for p in points))
+    if len(names) == 1:
+        return _titled(_lines(alt, _rows(points), series, across, y).properties(width=480, height=300), title)
+    panels = [
+        _lines(alt, _rows([p for p in points if p.panel == name]), series, across, y).properties(
+            width=220, height=170, title=alt.TitleParams(name, anchor="start", fontSize=11)
+        )
+        for name in names
+    ]
+    return _titled(alt.concat(*panels, columns=PANELS), title)
+
+
+def _lines(alt: Any, rows: list[dict[str, Any]], series: list[str], across: Any, y: str) -> Any:
+    """One panel."""
     up = alt.Y("y:Q", title=y or None, scale=alt.Scale(zero=False))
     legend = _legend(alt, series, symbolStrokeWidth=0)  # a dashed outline would hide the shape
     styles = {
@@ -156,13 +175,13 @@ def draw_lines(
     tooltip = [alt.Tooltip("series:N"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")]
     base = alt.Chart(alt.InlineData(values=rows)).encode(x=across, y=up)
     marks = base.mark_line(strokeWidth=1.6).encode(**styles)
-    if any(p.low is not None and p.high is not None for p in points):
+    if any(row["low"] is not None and row["high"] is not None for row in rows):
         spread = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule()
         marks += spread.encode(y=alt.Y("low:Q", title=y or None), y2="high:Q", color=styles["color"])
     marks += base.mark_point(filled=True, size=60, opacity=1).encode(
         color=styles["color"], shape=shape, tooltip=tooltip
     )
-    return _titled(marks.properties(width=480, height=300), title)
+    return marks
 
 
 def draw_mixes(mixes: Sequence[MixWeights], *, title: str = "Layer weights that the tasks learned") -> Any:
