@@ -24,30 +24,31 @@ ROWS = (1, 8, 32, 128)
 
 def ways(matrix: Tensor, rows: int) -> dict[str, Callable[[], object]]:
     N, K = matrix.shape
-    x, onto = torch.randn(rows, K), torch.randn(rows, N)
+    x, onto = torch.randn(rows, K), torch.randn(1, rows, N)
     held = Int8Matrix(*quantise(matrix))
     half, half_x = matrix.bfloat16(), x.bfloat16()
     blocked = torch.ops.mkldnn._reorder_linear_weight(matrix, None)
-    q = (x / x.abs().amax() * 63).round()
+    factor = (63 / x.abs().amax()).expand(1, rows, 1)
     found: dict[str, Callable[[], object]] = {
         "float32 linear": lambda: torch.nn.functional.linear(x, matrix),
         "float32 oneDNN, blocked": lambda: torch.ops.mkldnn._linear_pointwise(x, blocked, None, "none", [], ""),
         "bfloat16 linear": lambda: torch.nn.functional.linear(half_x, half),
         "_weight_int8pack_mm, bfloat16": lambda: torch._weight_int8pack_mm(half_x, held.values, held.scale.bfloat16()),
-        "int8 oneDNN qlinear": _bound(OneDnnMultiply(held, steps=63), q),
+        "int8 oneDNN qlinear": _bound(OneDnnMultiply([held], steps=63, shift=64), x, factor),
     }
     if rows <= 8:
-        found["_int_mm"] = lambda: torch._int_mm(q.to(torch.int8), held.values.t())
+        found["_int_mm"] = lambda: torch._int_mm((x * factor[0]).to(torch.int8), held.values.t())
     if FbgemmMultiply.present():
-        found["int8 FBGEMM"] = _bound(FbgemmMultiply(held, steps=63), q)
+        found["int8 FBGEMM"] = _bound(FbgemmMultiply([held], steps=63, shift=64), x, factor)
     for mode in (torch.float32, torch.bfloat16, torch.int8):
-        product = cpu_product(matrix, mode, packs=True)
-        found[f"mode {str(mode).removeprefix('torch.')}"] = lambda product=product: product.add(x, onto)
+        product = cpu_product([matrix], mode, packs=True)
+        found[f"mode {str(mode).removeprefix('torch.')}"] = lambda product=product: product.add(x[None], onto)
     return found
 
 
-def _bound(multiply: Callable[[Tensor], Tensor], q: Tensor) -> Callable[[], object]:
-    return lambda: multiply(q)
+def _bound(multiply: OneDnnMultiply | FbgemmMultiply, x: Tensor, factor: Tensor) -> Callable[[], object]:
+    operand = multiply.whole(x[None], factor)[0]
+    return lambda: multiply(0, operand)
 
 
 def best(found: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:

@@ -129,7 +129,8 @@ class LayerChoice:
             for k, weight in enumerate(self.weights[1:], start=1):
                 mixed = mixed + values[k] * (weight * self.gamma)
             return mixed
-        mean: Values = values[picked[0]] if len(picked) == 1 else values[picked].mean(0)
+        every = picked == list(range(len(values)))  # then there is nothing to copy out
+        mean: Values = values[picked[0]] if len(picked) == 1 else (values if every else values[picked]).mean(0)
         return mean
 
     def width(self, depth: int, width: int) -> int:

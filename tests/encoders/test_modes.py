@@ -199,7 +199,7 @@ def test_a_prepared_network_holds_no_second_copy() -> None:
     layer = Elmo(MODEL.pretrained, device="cpu").bilm.lstm[0]
     assert isinstance(layer, PreparedLstm)
     for name in ("input", "recurrent"):
-        held = getattr(layer.layer.directions[0], name).matrix
+        held = getattr(layer.layer, name).matrices[0]
         source = MODEL.pretrained.tensors["lstm.0.weight_" + ("x" if name == "input" else "h")]
         assert held.data_ptr() == source.data_ptr()
 

@@ -34,71 +34,101 @@ def relative(found: Tensor, exact: Tensor) -> float:
 @pytest.mark.parametrize("packs", [False, True])
 def test_each_way_to_multiply(mode: str, rows: int, packs: bool) -> None:
     dtype, allowed = MODES[mode]
-    matrix, x, bias = draw(24, 40), draw(rows, 40, seed=1), draw(24, seed=2)
-    product = cpu_product(matrix, dtype, packs=packs)
-    exact = x.double() @ matrix.double().t()
+    matrices, x, bias = draw(2, 24, 40), draw(2, rows, 40, seed=1), draw(2, 1, 24, seed=2)
+    product = cpu_product(list(matrices), dtype, packs=packs)
+    exact = x.double() @ matrices.double().mT
     assert relative(product.affine(x, bias), exact + bias) < allowed
-    onto = draw(rows, 24, seed=3)
-    assert relative(product.add(x, onto.clone()), exact + onto) < allowed
+    onto = draw(2, rows, 24, seed=3)
+    sums = onto.clone()
+    product.add(x, sums)
+    assert relative(sums, exact + onto) < allowed
     u = torch.tanh(x)
-    out = torch.empty(rows, 24)
+    out = torch.empty(2, rows, 24)
     product.project(u, out)
-    assert relative(out, u.double() @ matrix.double().t()) < allowed
+    assert relative(out, u.double() @ matrices.double().mT) < allowed
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("rows", [1, 3, 33, 70])
-def test_both_libraries_sum_integers_exactly(library: type[OneDnnMultiply], rows: int) -> None:
-    steps = 127 if HERE.vnni else 63
+@pytest.mark.parametrize("signed", [True, False])
+def test_both_libraries_sum_integers_exactly(library: type[OneDnnMultiply], rows: int, signed: bool) -> None:
+    most = 255 if HERE.vnni else 127
+    steps, shift = (most // 2, most // 2 + 1) if signed else (most, 0)
     source = torch.Generator().manual_seed(4)
-    q = torch.randint(-steps, steps + 1, (rows, 64), generator=source).float()
+    q = torch.randint(-steps if signed else 0, steps + 1, (rows, 64), generator=source).float()
     q[0] = steps  # the largest sums there are must not saturate
     values = torch.randint(-127, 128, (16, 64), generator=source, dtype=torch.int8)
     values[0] = 127
     scale = torch.rand(16, generator=source) + 0.5
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = library(Int8Matrix(values, scale), steps=steps)(q)
-    torch.testing.assert_close(found, (q.double() @ values.double().t() * scale).float(), rtol=1e-5, atol=0.02)
+        multiply = library([Int8Matrix(values, scale)], steps=steps, shift=shift)
+        found = multiply(0, multiply.whole(q[None], torch.ones(1, rows, 1))[0])[:rows]
+    exact = q.double() @ values.double().t() * scale / steps
+    torch.testing.assert_close(found, exact.float(), rtol=1e-5, atol=0.001)
 
 
 @given(st.integers(1, 9), st.integers(0, 8), st.floats(-6, 6), st.integers(0, 99))
 def test_a_neighbour_in_the_batch_changes_nothing(rows: int, at: int, size: float, seed: int) -> None:
     """Neighbours a million times as large, or as small: the row's own numbers are the same, bit for bit."""
     product = int8_product()
-    x = draw(1, 40, seed=seed)
-    crowd = draw(rows, 40, seed=seed + 1) * 10**size
+    x = draw(1, 1, 40, seed=seed)
+    crowd = draw(1, rows, 40, seed=seed + 1) * 10**size
     at = min(at, rows)
-    batch = torch.cat([crowd[:at], x, crowd[at:]])
-    bias = draw(24, seed=2)
-    assert torch.equal(product.affine(batch, bias)[at], product.affine(x, bias)[0])
-    alone, together = torch.empty(1, 24), torch.empty(rows + 1, 24)
+    batch = torch.cat([crowd[:, :at], x, crowd[:, at:]], dim=1)
+    bias = draw(1, 1, 24, seed=2)
+    assert torch.equal(product.affine(batch, bias)[0, at], product.affine(x, bias)[0, 0])
+    alone, together = torch.empty(1, 1, 24), torch.empty(1, rows + 1, 24)
     product.project(torch.tanh(x), alone)
     product.project(torch.tanh(batch), together)
-    assert torch.equal(together[at], alone[0])
+    assert torch.equal(together[0, at], alone[0, 0])
 
 
 def int8_product() -> Product:
-    return cpu_product(draw(24, 40), torch.int8)
+    return cpu_product([draw(24, 40)], torch.int8)
 
 
 def test_a_row_of_zeros_stays_zero() -> None:
-    bias = draw(24, seed=2)
-    assert torch.equal(int8_product().affine(torch.zeros(1, 40), bias)[0], bias)
+    bias = draw(1, 1, 24, seed=2)
+    assert torch.equal(int8_product().affine(torch.zeros(1, 1, 40), bias), bias)
 
 
 def test_a_projection_keeps_what_one_int8_would_lose() -> None:
     """Spiky rows: one number near 1, the others small, as gated cells are."""
     matrix = draw(24, 400)
-    u = 0.004 * draw(5, 400, seed=1)
-    u[:, 7] = 0.99
-    out = torch.empty(5, 24)
-    product = Int8Product(Int8Matrix(*quantise(matrix)))
+    held = [Int8Matrix(*quantise(matrix))]
+    u = 0.004 * draw(1, 5, 400, seed=1)
+    u[..., 7] = 0.99
+    out, zeros = torch.empty(1, 5, 24), torch.zeros(1, 1, 24)
+    product = Int8Product(held)
     exact = u.double() @ matrix.double().t()
-    assert relative(product.project(u, out), exact) < 0.01
-    assert relative(product.affine(u, torch.zeros(24)), exact) > 0.02, "else one int8 would do"
-    spiky = Int8Product(Int8Matrix(*quantise(matrix)), features=CpuFeatures(onednn=HERE.onednn), spiky=True)
-    assert relative(spiky.affine(10 * u, torch.zeros(24)), 10 * exact) < 0.01
+    product.project(u, out)
+    assert relative(out, exact) < 0.01
+    assert relative(product.affine(u, zeros), exact) > 0.02, "else one int8 would do"
+    spiky = Int8Product(held, features=CpuFeatures(onednn=HERE.onednn), rows="spiky")
+    assert relative(spiky.affine(10 * u, zeros), 10 * exact) < 0.01
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("steps", [63, 127])
+def test_a_number_becomes_two_whole_ones(library: type[OneDnnMultiply], steps: int) -> None:
+    """With 127 steps as where there is VNNI; only the multiplying needs that."""
+    multiply = library([Int8Matrix(torch.ones(1, 7, dtype=torch.int8), torch.ones(1))], steps=steps, shift=steps + 1)
+    u = torch.tensor([1.0, -1.0, 0.0, 0.5 / steps, -0.5 / steps, 0.123, -0.987])
+    near, rest = multiply.pair(u[None, None])[0].double().round()
+    if library is OneDnnMultiply:
+        near, rest = near - multiply.shift, rest - multiply.shift
+    assert float(near.abs().max()) <= steps
+    assert float(rest.abs().max()) <= steps + 1
+    torch.testing.assert_close((near + rest / multiply.finer) / steps, u.double(), rtol=0, atol=0.6 / steps / steps / 2)
+
+
+def test_positive_rows_use_the_sign_too() -> None:
+    matrix, x = draw(24, 400), torch.relu(draw(1, 5, 400, seed=1))
+    exact, zeros = x.double() @ matrix.double().t(), torch.zeros(1, 1, 24)
+    held = [Int8Matrix(*quantise(matrix))]
+    signed, positive = (Int8Product(held, rows=rows).affine(x, zeros) for rows in ("even", "positive"))
+    assert relative(positive, exact) < 0.8 * relative(signed, exact)
 
 
 @pytest.mark.parametrize(
@@ -131,27 +161,27 @@ def test_the_cpu_is_asked_for_its_instructions(monkeypatch: pytest.MonkeyPatch) 
 
 class TestWhatRuns:
     def test_bfloat16_multiplies_in_float32_where_the_cpu_cannot(self) -> None:
-        product = cpu_product(draw(8, 8), torch.bfloat16, features=CpuFeatures(onednn=True))
+        product = cpu_product([draw(8, 8)], torch.bfloat16, features=CpuFeatures(onednn=True))
         assert isinstance(product, FloatProduct)
-        assert product.matrix.dtype == torch.float32
-        assert torch.equal(product.matrix, draw(8, 8).bfloat16().float())
+        assert product.matrices[0].dtype == torch.float32
+        assert torch.equal(product.matrices[0], draw(8, 8).bfloat16().float())
 
     def test_bfloat16_multiplies_in_bfloat16_where_the_cpu_can(self) -> None:
-        product = cpu_product(draw(8, 40), torch.bfloat16, features=CpuFeatures(bfloat16=True, onednn=True))
+        product = cpu_product([draw(8, 40)], torch.bfloat16, features=CpuFeatures(bfloat16=True, onednn=True))
         assert isinstance(product, Bfloat16Product)
-        x = draw(5, 40, seed=1)
-        assert relative(product.add(x, torch.zeros(5, 8)), x.double() @ draw(8, 40).double().t()) < 0.02
+        x = draw(1, 5, 40, seed=1)
+        assert relative(product.affine(x, torch.zeros(1, 1, 8)), x.double() @ draw(8, 40).double().t()) < 0.02
 
     def test_int8_without_a_library_keeps_its_weights(self) -> None:
-        product = cpu_product(draw(8, 8), torch.int8, features=CpuFeatures())
+        product = cpu_product([draw(8, 8)], torch.int8, features=CpuFeatures())
         assert isinstance(product, FloatProduct)
-        assert torch.equal(product.matrix, int8.dequantise(*quantise(draw(8, 8))))
+        assert torch.equal(product.matrices[0], int8.dequantise(*quantise(draw(8, 8))))
 
     @pytest.mark.skipif(not HERE.onednn, reason="torch has no oneDNN here")
     def test_int8_lasts_when_the_quantised_types_are_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(torch, "_make_per_channel_quantized_tensor")
-        product = cpu_product(draw(24, 40), torch.int8, features=CpuFeatures(onednn=True))
+        product = cpu_product([draw(24, 40)], torch.int8, features=CpuFeatures(onednn=True))
         assert isinstance(product, Int8Product)
         assert isinstance(product.multiply, OneDnnMultiply)
-        x = draw(3, 40, seed=1)
-        assert relative(product.add(x, torch.zeros(3, 24)), x.double() @ draw(24, 40).double().t()) < 0.04
+        x = draw(1, 3, 40, seed=1)
+        assert relative(product.affine(x, torch.zeros(1, 1, 24)), x.double() @ draw(24, 40).double().t()) < 0.04

@@ -42,5 +42,7 @@ class Choice:
         return lambda stack: (mix(stack), stack.inner().mask)
 
     def _pick(self, stack: LayerStack) -> tuple[Tensor, Tensor]:
-        inner = stack.inner()
-        return self.layers.apply(inner.values), inner.mask
+        if not stack.bounded:
+            return self.layers.apply(stack.values), stack.mask
+        mask = stack.mask[:, 2:]  # as in `inner`, but only what was chosen is masked
+        return self.layers.apply(stack.values[:, :, 1:-1]) * mask[..., None], mask

@@ -1,10 +1,10 @@
 """Character convolutions of word types, the maximum over positions, the activation. Plain torch, any device.
 
-A convolution is a matrix product over windows: window p of a word is a contiguous run of its embedded characters, so
-the unfolded view costs no memory. Behind a word's last character every window holds padding only, and equal windows
-give equal values: one of them is computed, the others are left out. That is exact, and a word of seven letters in a
-row of fifty needs about ten windows. Words are taken in order of length, so that those computed together need the same
-number of windows.
+A convolution is a matrix product over windows: window p of a word is a contiguous run of its embedded characters. The
+windows are copied out, which is little beside what comes of them, so that one product does all words. Behind a word's
+last character every window holds padding only, and equal windows give equal values: one of them is computed, the others
+are left out. That is exact, and a word of seven letters in a row of fifty needs about ten windows. Words are taken in
+order of length, so that those computed together need the same number of windows.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 
 Activation = Literal["relu", "tanh"]
 
-ELEMENTS = 1 << 22  # products of windows and filters held at once: memory does not grow with the number of words
+ELEMENTS = 1 << 20  # products of windows and filters held at once: memory does not grow with the number of words
 
 
 class Filter(NamedTuple):
@@ -55,8 +55,8 @@ def reference_char_cnn(
         for bank, weight in zip(filters, flat, strict=True):
             E, width = bank.weight.shape[1:]
             windows = min(C, longest + width) - width + 1  # the last is padding only, unless the words fill the row
-            unfolded = runs.unfold(1, width * E, E)[:, :windows]  # (u, windows, width * E)
-            products = unfolded @ weight  # (u, windows, n)
+            unfolded = runs.unfold(1, width * E, E)[:, :windows].reshape(-1, width * E)  # (u * windows, width * E)
+            products = (unfolded @ weight).view(stop - start, windows, -1)  # (u, windows, n)
             # For a gradient, `max` keeps an index per maximum where `amax` would keep all products.
             best = products.max(dim=1).values if products.requires_grad else products.amax(dim=1)  # (u, n)
             maxima.append(best + bank.bias)

@@ -48,6 +48,6 @@ def _instructions() -> Mapping[str, object]:
 
 
 def even_rows(x: Tensor) -> Tensor:
-    """Many rows filled up to a multiple of 16. oneDNN compiles code for each number of rows it meets, and keeps it."""
-    rows = len(x)
+    """Many rows (..., M, K) filled up to a multiple of 16: oneDNN compiles and keeps code for each number it meets."""
+    rows = x.shape[-2]
     return x if rows <= FEW_ROWS or rows % BLOCK == 0 else torch.nn.functional.pad(x, (0, 0, 0, -rows % BLOCK))

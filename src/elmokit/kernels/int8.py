@@ -10,13 +10,15 @@ a quantised type, which torch has announced to remove: it is used there for as l
 """
 
 import warnings
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmokit.kernels.cpu import CpuFeatures, cpu_features, even_rows
 
+Rows = Literal["even", "spiky", "positive"]  # what activations are like: spiky ones are mostly small, some large
 STEPS = 127  # the largest int8 used; -128 is left out so that a row is symmetric
 
 
@@ -45,39 +47,83 @@ def _spread(scale: Tensor, values: Tensor) -> Tensor:
 
 
 class OneDnnMultiply:
-    """q (M, K), whole numbers within +-`steps`, times the matrix: (M, N) float32."""
+    """Rows of whole numbers from -`shift` to `steps` times matrices, one for each direction, by oneDNN.
 
-    def __init__(self, matrix: Int8Matrix, *, steps: int) -> None:
-        values, self.scale = matrix
-        self.packed = torch.ops.onednn.qlinear_prepack(values, None)
-        self.zeros = torch.zeros(len(values), dtype=torch.int32)
-        # Activations are unsigned there; what the shift adds to each sum is known beforehand and taken off as a bias.
-        self.shift = steps + 1
-        self.bias = -self.shift * values.sum(dim=1, dtype=torch.int32) * self.scale  # (N,)
+    `whole` and `pair` make operands, unsigned and shifted, of floats (R, M, K); what the shift adds to each sum is
+    known beforehand and taken off as a bias. One product's result is (M, N) float32, in units of 1 / `steps`.
+    """
 
-    def __call__(self, q: Tensor) -> Tensor:
-        shifted = (even_rows(q) + self.shift).to(torch.uint8)  # (M, K), or a few rows more
+    def __init__(self, matrices: Sequence[Int8Matrix], *, steps: int, shift: int) -> None:
+        self.steps, self.shift, self.finer = steps, shift, 2 * (steps + 1)
+        self.scales = [scale / steps for _, scale in matrices]  # (N,) each
+        self.packed = [torch.ops.onednn.qlinear_prepack(values, None) for values, _ in matrices]
+        self.zeros = torch.zeros(len(matrices[0].values), dtype=torch.int32)
+        sums = [values.sum(dim=1, dtype=torch.int32) for values, _ in matrices]
+        self.biases = [-self.shift * one * scale for one, scale in zip(sums, self.scales, strict=True)]  # (N,) each
+        self.middle = torch.tensor(shift + 0.5)
+
+    def whole(self, x: Tensor, factor: Tensor) -> Tensor:
+        """x times factor (R, M, 1) to the nearest whole numbers."""
+        # By way of int16: torch has no fast conversion of floats to unsigned bytes.
+        return even_rows(torch.addcmul(self.middle, x, factor).to(torch.int16).to(torch.uint8))
+
+    def pair(self, x: Tensor) -> Tensor:
+        """x within +-1 as rows (R, 2M, K): what is nearest, then what that leaves over, `finer` times as large."""
+        R, M, K = x.shape
+        exact = x.mul(self.steps * self.finer).round_().to(torch.int16).add_(self.shift)  # (R, M, K)
+        parts = torch.empty(R, 2, M, K, dtype=torch.uint8)
+        parts[:, 0] = (exact >> self.steps.bit_length() + 1).add_(self.shift)
+        parts[:, 1] = exact.bitwise_and_(self.finer - 1)
+        return even_rows(parts.view(R, 2 * M, K))
+
+    def __call__(self, r: int, operand: Tensor) -> Tensor:
         made: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            shifted, 1.0, 0, self.packed, self.scale, self.zeros, self.bias, 1.0, 0, torch.float32, "none", [], ""
+            operand,
+            1.0,
+            0,
+            self.packed[r],
+            self.scales[r],
+            self.zeros,
+            self.biases[r],
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
         )
-        return made[: len(q)]
+        return made
 
 
 class FbgemmMultiply:
-    """The same by FBGEMM."""
+    """The same by FBGEMM, which rounds floats itself."""
 
-    def __init__(self, matrix: Int8Matrix, *, steps: int) -> None:
-        values, scale = matrix
-        self.shift = steps + 1
-        zeros = torch.zeros(len(values), dtype=torch.int64)
+    def __init__(self, matrices: Sequence[Int8Matrix], *, steps: int, shift: int) -> None:
+        self.steps, self.shift, self.finer = steps, shift, 2 * (steps + 1)
+        zeros = torch.zeros(len(matrices[0].values), dtype=torch.int64)
         with warnings.catch_warnings():  # of its removal; the other library takes over then
             warnings.simplefilter("ignore")
-            held = torch._make_per_channel_quantized_tensor(values.contiguous(), scale.double(), zeros, 0)
-            self.packed = torch.ops.quantized.linear_prepack(held, None)
+            self.packed = [
+                torch.ops.quantized.linear_prepack(
+                    torch._make_per_channel_quantized_tensor(values.contiguous(), scale.double() / steps, zeros, 0),
+                    None,
+                )
+                for values, scale in matrices
+            ]
 
-    def __call__(self, q: Tensor) -> Tensor:
+    def whole(self, x: Tensor, factor: Tensor) -> Tensor:
+        return x * factor
+
+    def pair(self, x: Tensor) -> Tensor:
+        R, M, K = x.shape
+        parts = x.new_empty(R, 2, M, K)
+        near = torch.mul(x, self.steps, out=parts[:, 0]).round_()
+        torch.mul(x, self.steps * self.finer, out=parts[:, 1]).sub_(near, alpha=self.finer)
+        return parts.view(R, 2 * M, K)
+
+    def __call__(self, r: int, operand: Tensor) -> Tensor:
         made: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
-            q, 1.0, self.shift, self.packed
+            operand, 1.0, self.shift, self.packed[r]
         )
         return made
 
@@ -94,41 +140,47 @@ class FbgemmMultiply:
 class Int8Product:
     """A `Product` whose weights and activations are int8; sums and results are float32.
 
-    `spiky` activations go through as two int8 each where the CPU leaves but seven bits to one.
+    Positive activations need no sign; spiky ones go through as two int8 each where the CPU leaves seven bits to one.
     """
 
-    def __init__(self, matrix: Int8Matrix, *, features: CpuFeatures | None = None, spiky: bool = False) -> None:
+    def __init__(
+        self, matrices: Sequence[Int8Matrix], *, features: CpuFeatures | None = None, rows: Rows = "even"
+    ) -> None:
         features = features or cpu_features()
         # Without VNNI the products of two neighbours are added in int16, which holds two of 127 * 127 but no more.
-        self.steps = STEPS if features.vnni else STEPS // 2
+        most = 2 * STEPS + 1 if features.vnni else STEPS
+        self.steps, shift = (most, 0) if rows == "positive" else (most // 2, most // 2 + 1)
         library = FbgemmMultiply if not features.vnni and FbgemmMultiply.present() else OneDnnMultiply
-        self.multiply = library(matrix, steps=self.steps)
-        self.width = len(matrix.values)  # N
-        self.spiky = spiky and not features.vnni
+        self.multiply = library(matrices, steps=self.steps, shift=shift)
+        self.width = len(matrices[0].values)  # N
+        self.spiky = rows == "spiky" and not features.vnni
 
     def affine(self, x: Tensor, bias: Tensor) -> Tensor:
+        made = x.new_empty(*x.shape[:2], self.width)  # (R, M, N)
         if self.spiky:
-            largest = self._units(x).mul_(self.steps)  # (M, 1)
-            made = self.project(x / largest, x.new_empty(len(x), self.width))  # (M, N)
+            largest = _largest(x)
+            self.project(x / largest, made)
             return torch.addcmul(bias, made, largest, out=made)
-        units = self._units(x)
-        made = self.multiply((x / units).round_())  # (M, N)
-        return torch.addcmul(bias, made, units, out=made)
+        self._scaled(x, bias, made)
+        return made
 
-    def add(self, x: Tensor, onto: Tensor) -> Tensor:
-        units = self._units(x)
-        return torch.addcmul(onto, self.multiply((x / units).round_()), units, out=onto)
+    def add(self, x: Tensor, onto: Tensor) -> None:
+        self._scaled(x, onto, onto)
 
-    def project(self, x: Tensor, out: Tensor) -> Tensor:
-        M, K = x.shape
-        parts = x.new_empty(2, M, K)  # what is near, and what that leaves over
-        exact = torch.mul(x, self.steps, out=parts[1])
-        torch.round(exact, out=parts[0])
-        finer = 2 * self.steps
-        parts[1].sub_(parts[0]).mul_(finer).round_()
-        near, rest = self.multiply(parts.view(2 * M, K)).view(2, M, -1)
-        return torch.add(near, rest, alpha=1 / finer, out=out).div_(self.steps)
+    def project(self, x: Tensor, out: Tensor) -> None:
+        M = x.shape[1]
+        for r, operand in enumerate(self.multiply.pair(x).unbind()):
+            made = self.multiply(r, operand)  # (2M, N), or a few rows more
+            torch.add(made[:M], made[M : 2 * M], alpha=1 / self.multiply.finer, out=out[r])
 
-    def _units(self, x: Tensor) -> Tensor:
-        """What 1 stands for in each row. (M, 1)"""
-        return x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30).div_(self.steps)
+    def _scaled(self, x: Tensor, onto: Tensor, out: Tensor) -> None:
+        largest = _largest(x)
+        operands = self.multiply.whole(x, self.steps / largest)
+        parts = zip(operands.unbind(), onto.unbind(), largest.unbind(), out.unbind(), strict=True)
+        for r, (operand, base, unit, one) in enumerate(parts):
+            torch.addcmul(base, self.multiply(r, operand)[: x.shape[1]], unit, out=one)
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest number of each row, by size. (R, M, 1)"""
+    return x.abs().amax(dim=2, keepdim=True).clamp_(min=1e-30)

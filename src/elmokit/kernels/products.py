@@ -1,4 +1,4 @@
-"""Products with a fixed matrix on a CPU, each in the layout that its library likes: float32, bfloat16, int8.
+"""Products with fixed matrices on a CPU, each in the layout that its library likes: float32, bfloat16, int8.
 
 float32 multiplies by the matrix where it lies (mapped from the file, so no copy is made) wherever there are many rows
 at once. The recurrent product has as many rows as there are sentences, and there the layout decides: a copy blocked for
@@ -6,111 +6,124 @@ oneDNN is two to three times faster for 2 to 64 rows, and for a single row, wher
 transposed copy is. Each copy is made when it is first needed.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from elmokit.kernels.cpu import FEW_ROWS, CpuFeatures, cpu_features, even_rows
-from elmokit.kernels.int8 import Int8Matrix, Int8Product, dequantise, quantise
+from elmokit.kernels.cpu import CpuFeatures, cpu_features, even_rows
+from elmokit.kernels.int8 import Int8Matrix, Int8Product, Rows, dequantise, quantise
 
 Matrix = Tensor | Int8Matrix
 
 
 class Product(Protocol):
-    """Multiplies rows (M, K) by one matrix (N, K), transposed."""
+    """Multiplies rows (R, M, K) by R matrices (N, K), transposed, each direction's by its own."""
 
     def affine(self, x: Tensor, bias: Tensor) -> Tensor:
-        """x times the matrix, plus the bias (N,); a new tensor (M, N)."""
+        """x times the matrices, plus the bias (R, 1, N); a new tensor (R, M, N)."""
 
-    def add(self, x: Tensor, onto: Tensor) -> Tensor:
-        """`onto` (M, N) plus x times the matrix; it may be overwritten."""
+    def add(self, x: Tensor, onto: Tensor) -> None:
+        """x times the matrices added to `onto` (R, M, N)."""
 
-    def project(self, x: Tensor, out: Tensor) -> Tensor:
-        """x times the matrix into `out` (M, N), for numbers within +-1."""
+    def project(self, x: Tensor, out: Tensor) -> None:
+        """x times the matrices into `out` (R, M, N), for numbers within +-1."""
 
 
 class FloatProduct:
-    """In the matrix's own float type, or in float32 by a matrix that was rounded to something narrower."""
+    """In the matrices' own float type, or in float32 by matrices that were rounded to something narrower."""
 
-    def __init__(self, matrix: Tensor, *, packs: bool = False) -> None:
-        self.matrix, self.packs = matrix, packs
-
-    @cached_property
-    def transposed(self) -> Tensor:
-        return self.matrix.t().contiguous()  # (K, N)
+    def __init__(self, matrices: Sequence[Tensor], *, packs: bool = False) -> None:
+        self.matrices, self.packs = matrices, packs
 
     @cached_property
-    def blocked(self) -> Tensor:
-        blocked: Tensor = torch.ops.mkldnn._reorder_linear_weight(self.matrix, None)
-        return blocked
+    def transposed(self) -> list[Tensor]:
+        return [matrix.t().contiguous() for matrix in self.matrices]  # (K, N) each
+
+    @cached_property
+    def blocked(self) -> list[Tensor]:
+        return [torch.ops.mkldnn._reorder_linear_weight(matrix, None) for matrix in self.matrices]
 
     def affine(self, x: Tensor, bias: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x, self.matrix, bias)
+        made = x.new_empty(*x.shape[:2], len(self.matrices[0]))  # (R, M, N)
+        for rows, matrix, one, out in zip(x.unbind(), self.matrices, bias.unbind(), made.unbind(), strict=True):
+            torch.addmm(one, rows, matrix.t(), out=out)
+        return made
 
-    def add(self, x: Tensor, onto: Tensor) -> Tensor:
-        if not self.packs:
-            return torch.addmm(onto, x, self.matrix.t(), out=onto)
-        if len(x) == 1:
-            return torch.addmm(onto, x, self.transposed, out=onto)
-        if len(x) <= FEW_ROWS:
-            made: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, onto, self.blocked, None, "add")
-            return made
-        made = torch.ops.mkldnn._linear_pointwise.default(even_rows(x), self.blocked, None, "none", [], "")
-        return onto.add_(made[: len(x)])
+    def add(self, x: Tensor, onto: Tensor) -> None:
+        if not self.packs or x.shape[1] == 1:
+            turned = self.transposed if self.packs else [matrix.t() for matrix in self.matrices]
+            for rows, matrix, out in zip(x.unbind(), turned, onto.unbind(), strict=True):
+                torch.addmm(out, rows, matrix, out=out)
+            return
+        for rows, matrix, out in zip(even_rows(x).unbind(), self.blocked, onto.unbind(), strict=True):
+            made = torch.ops.mkldnn._linear_pointwise.default(rows, matrix, None, "none", [], "")
+            out.add_(made[: len(out)])
 
-    def project(self, x: Tensor, out: Tensor) -> Tensor:
-        return torch.mm(x, self.matrix.t(), out=out)
+    def project(self, x: Tensor, out: Tensor) -> None:
+        for rows, matrix, one in zip(x.unbind(), self.matrices, out.unbind(), strict=True):
+            torch.mm(rows, matrix.t(), out=one)
 
 
 class Bfloat16Product:
     """Weights and activations in bfloat16, for CPUs with instructions for that; the results are taken as float32."""
 
-    def __init__(self, matrix: Tensor) -> None:
-        self.matrix: Tensor = matrix.to(torch.bfloat16)
+    def __init__(self, matrices: Sequence[Tensor]) -> None:
+        self.matrices = [matrix.to(torch.bfloat16) for matrix in matrices]
         self.packs: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         if self.packs:
-            self.matrix = torch.ops.mkldnn._reorder_linear_weight(self.matrix, None)
+            self.matrices = [torch.ops.mkldnn._reorder_linear_weight(matrix, None) for matrix in self.matrices]
 
     def affine(self, x: Tensor, bias: Tensor) -> Tensor:
-        return self._multiply(x).float().add_(bias)
+        return torch.stack(self._multiply(x)).float().add_(bias)  # (R, M, N)
 
-    def add(self, x: Tensor, onto: Tensor) -> Tensor:
-        return onto.add_(self._multiply(x))
+    def add(self, x: Tensor, onto: Tensor) -> None:
+        for made, out in zip(self._multiply(x), onto.unbind(), strict=True):
+            out.add_(made)
 
-    def project(self, x: Tensor, out: Tensor) -> Tensor:
-        return out.copy_(self._multiply(x))
+    def project(self, x: Tensor, out: Tensor) -> None:
+        for made, one in zip(self._multiply(x), out.unbind(), strict=True):
+            one.copy_(made)
 
-    def _multiply(self, x: Tensor) -> Tensor:
+    def _multiply(self, x: Tensor) -> list[Tensor]:
+        many = x.bfloat16()  # (R, M, K)
         if not self.packs:
-            return torch.nn.functional.linear(x.bfloat16(), self.matrix)
-        many = even_rows(x.bfloat16())
-        made: Tensor = torch.ops.mkldnn._linear_pointwise.default(many, self.matrix, None, "none", [], "")
-        return made[: len(x)]
+            return [
+                torch.nn.functional.linear(rows, one) for rows, one in zip(many.unbind(), self.matrices, strict=True)
+            ]
+        op = torch.ops.mkldnn._linear_pointwise.default
+        pairs = zip(even_rows(many).unbind(), self.matrices, strict=True)
+        return [op(rows, matrix, None, "none", [], "")[: x.shape[1]] for rows, matrix in pairs]
 
 
 def cpu_product(
-    matrix: Matrix,
+    matrices: Sequence[Matrix],
     mode: torch.dtype,
     *,
     features: CpuFeatures | None = None,
     packs: bool = False,
-    spiky: bool = False,
+    rows: Rows = "even",
 ) -> Product:
     """The product in this mode by what the CPU has.
 
-    `packs` where few rows at a time are to be expected, `spiky` where rows have a few large numbers among small ones.
+    `packs` where few rows at a time are to be expected; `rows` tells what is in them.
     """
     features = features or cpu_features()
     if mode == torch.int8 and features.onednn:
-        held = matrix if isinstance(matrix, Int8Matrix) else Int8Matrix(*quantise(matrix.float()))
-        return Int8Product(held, features=features, spiky=spiky)
-    whole = dequantise(*matrix) if isinstance(matrix, Int8Matrix) else matrix
-    if mode == torch.int8:  # no library here multiplies int8: what is left of the mode is its weights
-        whole = dequantise(*quantise(whole.float())) if isinstance(matrix, Tensor) else whole
-    if mode == torch.bfloat16:
-        if features.bfloat16 and features.onednn:
-            return Bfloat16Product(whole)
-        whole = whole.to(torch.bfloat16)
-    return FloatProduct(whole.float(), packs=packs and features.onednn)
+        held = [m if isinstance(m, Int8Matrix) else Int8Matrix(*quantise(m.float())) for m in matrices]
+        return Int8Product(held, features=features, rows=rows)
+    whole = [_rounded(matrix, mode) for matrix in matrices]
+    if mode == torch.bfloat16 and features.bfloat16 and features.onednn:
+        return Bfloat16Product(whole)
+    return FloatProduct([matrix.float() for matrix in whole], packs=packs and features.onednn)
+
+
+def _rounded(matrix: Matrix, mode: torch.dtype) -> Tensor:
+    """In the mode's type; for int8, which no library here multiplies, what is left of the mode: its weights."""
+    if isinstance(matrix, Int8Matrix):
+        matrix = dequantise(*matrix)
+    elif mode == torch.int8:
+        matrix = dequantise(*quantise(matrix.float()))
+    return matrix.to(torch.bfloat16) if mode == torch.bfloat16 else matrix

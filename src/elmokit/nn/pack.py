@@ -51,7 +51,7 @@ class Packing:
         values = torch.stack([torch.cat([layer[r][back[r]] for r in range(R)], dim=-1) for layer in layers])
         values = values.view(len(layers), B, T, R * P)
         padded = ~self.mask(places.device)  # (B, T)
-        return values.masked_fill(padded[None, ..., None], 0) if B * T > N else values
+        return values.masked_fill_(padded[None, ..., None], 0) if B * T > N else values
 
     def sort(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:
         """A state in batch order to the order of the packed rows."""

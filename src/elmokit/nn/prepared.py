@@ -29,7 +29,7 @@ class PreparedLinear(nn.Module):
 
     def __init__(self, product: Product, bias: Tensor) -> None:
         super().__init__()
-        self.product, self.bias = product, bias.to(torch.float32)  # (N,)
+        self.product, self.bias = product, bias.to(torch.float32)[None, None]  # (1, 1, N)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product.affine(x, self.bias)
+        return self.product.affine(x[None], self.bias)[0]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import InputError
 from elmokit.kernels.cpu_lstm import prepare_lstm
-from elmokit.kernels.int8 import Int8Matrix
+from elmokit.kernels.int8 import Int8Matrix, Rows
 from elmokit.kernels.products import Matrix, cpu_product
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.lstm import LstmLayer
@@ -43,7 +43,10 @@ def prepare(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype)
     if dtype != torch.float32:
         for name in [n for n, m in model.tokens.named_modules() if isinstance(m, nn.Linear)]:
             bias = pretrained.tensors[f"tokens.{name}.bias"]
-            product = cpu_product(_stored(pretrained, f"tokens.{name}.weight"), dtype, spiky=True)
+            tokens = pretrained.config.tokens
+            words = tokens.word_dim > 0 and name == "projection"  # they stand beside the features, with a sign
+            rows: Rows = "positive" if tokens.activation == "relu" and not words else "spiky"
+            product = cpu_product([_stored(pretrained, f"tokens.{name}.weight")], dtype, rows=rows)
             owner, _, attribute = name.rpartition(".")
             setattr(model.tokens.get_submodule(owner), attribute, PreparedLinear(product, bias))
     for name, _ in list(model.named_parameters()):
