@@ -28,6 +28,7 @@ class CpuLstm:
         H = bias.shape[1] // 4
         self.bias = bias.float()[:, None].clone()  # (R, 1, 4H) the forget bias included
         self.bias[..., 2 * H : 3 * H] += rules.forget_bias
+        self.turn = torch.tensor(-2.0)  # a tensor, since a number would be made one in each call
 
     @torch.no_grad()
     def __call__(
@@ -60,13 +61,13 @@ class CpuLstm:
         """From the gates' sums (R, rows, 4H) to the next cell (R, rows, H), in place, and the output (R, rows, P)."""
         rules = self.rules
         i, j, f, o = gates.chunk(4, dim=2)  # (R, rows, H) each
-        j.mul_(-2)
+        j.mul_(self.turn)
         gates.sigmoid_()
         torch.addcmul(i, i, j, value=-2, out=i)  # sigmoid(i) * tanh(j)
         torch.addcmul(i, f, cell, out=cell)
         if rules.cell_clip is not None:
             cell.clamp_(-rules.cell_clip, rules.cell_clip)
-        torch.mul(cell, -2, out=j).sigmoid_()
+        torch.mul(cell, self.turn, out=j).sigmoid_()
         torch.addcmul(o, o, j, value=-2, out=o)  # sigmoid(o) * tanh(cell)
         if self.projection is None:
             out.copy_(o)

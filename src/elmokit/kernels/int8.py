@@ -10,7 +10,7 @@ a quantised type, which torch has announced to remove: it is used there for as l
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import torch
@@ -53,14 +53,23 @@ class OneDnnMultiply:
     known beforehand and taken off as a bias. One product's result is (M, N) float32, in units of 1 / `steps`.
     """
 
-    def __init__(self, matrices: Sequence[Int8Matrix], *, steps: int, shift: int) -> None:
+    def __init__(self, matrices: Iterable[Int8Matrix], *, steps: int, shift: int) -> None:
         self.steps, self.shift, self.finer = steps, shift, 2 * (steps + 1)
-        self.scales = [scale / steps for _, scale in matrices]  # (N,) each
-        self.packed = [torch.ops.onednn.qlinear_prepack(values, None) for values, _ in matrices]
-        self.zeros = torch.zeros(len(matrices[0].values), dtype=torch.int32)
-        sums = [values.sum(dim=1, dtype=torch.int32) for values, _ in matrices]
-        self.biases = [-self.shift * one * scale for one, scale in zip(sums, self.scales, strict=True)]  # (N,) each
+        self.held = list(map(self._pack, matrices))  # nothing of a matrix is left when the next one is made
+        self.zeros = torch.zeros_like(self.held[0][1], dtype=torch.int32)
+        # Behind the shift nothing is negative, so that cutting off what follows the point rounds.
         self.middle = torch.tensor(shift + 0.5)
+        self.fine_middle = torch.tensor(shift * self.finer + shift + 0.5)
+
+    def _pack(self, matrix: Int8Matrix) -> tuple[Tensor, Tensor, Tensor]:
+        """The matrix as oneDNN likes it, its scales (N,) and a bias (N,)."""
+        packed = torch.ops.onednn.qlinear_prepack(matrix.values, None)
+        scale = matrix.scale / self.steps
+        return packed, scale, -self.shift * matrix.values.sum(dim=1, dtype=torch.int32) * scale
+
+    @property
+    def width(self) -> int:
+        return len(self.zeros)
 
     def whole(self, x: Tensor, factor: Tensor) -> Tensor:
         """x times factor (R, M, 1) to the nearest whole numbers."""
@@ -70,27 +79,17 @@ class OneDnnMultiply:
     def pair(self, x: Tensor) -> Tensor:
         """x within +-1 as rows (R, 2M, K): what is nearest, then what that leaves over, `finer` times as large."""
         R, M, K = x.shape
-        exact = x.mul(self.steps * self.finer).round_().to(torch.int16).add_(self.shift)  # (R, M, K)
+        exact = torch.add(self.fine_middle, x, alpha=self.steps * self.finer).to(torch.int32)  # (R, M, K)
         parts = torch.empty(R, 2, M, K, dtype=torch.uint8)
-        parts[:, 0] = (exact >> self.steps.bit_length() + 1).add_(self.shift)
-        parts[:, 1] = exact.bitwise_and_(self.finer - 1)
+        parts[:, 1].copy_(exact).bitwise_and_(self.finer - 1)
+        exact >>= self.steps.bit_length() + 1
+        parts[:, 0] = exact
         return even_rows(parts.view(R, 2 * M, K))
 
     def __call__(self, r: int, operand: Tensor) -> Tensor:
+        packed, scale, bias = self.held[r]
         made: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            operand,
-            1.0,
-            0,
-            self.packed[r],
-            self.scales[r],
-            self.zeros,
-            self.biases[r],
-            1.0,
-            0,
-            torch.float32,
-            "none",
-            [],
-            "",
+            operand, 1.0, 0, packed, scale, self.zeros, bias, 1.0, 0, torch.float32, "none", [], ""
         )
         return made
 
@@ -98,18 +97,19 @@ class OneDnnMultiply:
 class FbgemmMultiply:
     """The same by FBGEMM, which rounds floats itself."""
 
-    def __init__(self, matrices: Sequence[Int8Matrix], *, steps: int, shift: int) -> None:
+    def __init__(self, matrices: Iterable[Int8Matrix], *, steps: int, shift: int) -> None:
         self.steps, self.shift, self.finer = steps, shift, 2 * (steps + 1)
-        zeros = torch.zeros(len(matrices[0].values), dtype=torch.int64)
+        self.near, self.far = torch.tensor(float(steps)), torch.tensor(float(steps * self.finer))
+        self.packed = list(map(self._pack, matrices))
+
+    def _pack(self, matrix: Int8Matrix) -> object:
+        values, scale = matrix.values.contiguous(), matrix.scale.double() / self.steps
+        self.width = len(values)
+        zeros = torch.zeros(self.width, dtype=torch.int64)
         with warnings.catch_warnings():  # of its removal; the other library takes over then
             warnings.simplefilter("ignore")
-            self.packed = [
-                torch.ops.quantized.linear_prepack(
-                    torch._make_per_channel_quantized_tensor(values.contiguous(), scale.double() / steps, zeros, 0),
-                    None,
-                )
-                for values, scale in matrices
-            ]
+            held = torch._make_per_channel_quantized_tensor(values, scale, zeros, 0)
+            return torch.ops.quantized.linear_prepack(held, None)
 
     def whole(self, x: Tensor, factor: Tensor) -> Tensor:
         return x * factor
@@ -117,8 +117,8 @@ class FbgemmMultiply:
     def pair(self, x: Tensor) -> Tensor:
         R, M, K = x.shape
         parts = x.new_empty(R, 2, M, K)
-        near = torch.mul(x, self.steps, out=parts[:, 0]).round_()
-        torch.mul(x, self.steps * self.finer, out=parts[:, 1]).sub_(near, alpha=self.finer)
+        near = torch.mul(x, self.near, out=parts[:, 0]).round_()
+        torch.mul(x, self.far, out=parts[:, 1]).sub_(near, alpha=self.finer)
         return parts.view(R, 2 * M, K)
 
     def __call__(self, r: int, operand: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class Int8Product:
     """
 
     def __init__(
-        self, matrices: Sequence[Int8Matrix], *, features: CpuFeatures | None = None, rows: Rows = "even"
+        self, matrices: Iterable[Int8Matrix], *, features: CpuFeatures | None = None, rows: Rows = "even"
     ) -> None:
         features = features or cpu_features()
         # Without VNNI the products of two neighbours are added in int16, which holds two of 127 * 127 but no more.
@@ -152,11 +152,11 @@ class Int8Product:
         self.steps, shift = (most, 0) if rows == "positive" else (most // 2, most // 2 + 1)
         library = FbgemmMultiply if not features.vnni and FbgemmMultiply.present() else OneDnnMultiply
         self.multiply = library(matrices, steps=self.steps, shift=shift)
-        self.width = len(matrices[0].values)  # N
+        self.most = torch.tensor(float(self.steps))
         self.spiky = rows == "spiky" and not features.vnni
 
     def affine(self, x: Tensor, bias: Tensor) -> Tensor:
-        made = x.new_empty(*x.shape[:2], self.width)  # (R, M, N)
+        made = x.new_empty(*x.shape[:2], self.multiply.width)  # (R, M, N)
         if self.spiky:
             largest = _largest(x)
             self.project(x / largest, made)
@@ -175,7 +175,7 @@ class Int8Product:
 
     def _scaled(self, x: Tensor, onto: Tensor, out: Tensor) -> None:
         largest = _largest(x)
-        operands = self.multiply.whole(x, self.steps / largest)
+        operands = self.multiply.whole(x, torch.div(self.most, largest))
         parts = zip(operands.unbind(), onto.unbind(), largest.unbind(), out.unbind(), strict=True)
         for r, (operand, base, unit, one) in enumerate(parts):
             torch.addcmul(base, self.multiply(r, operand)[: x.shape[1]], unit, out=one)
@@ -183,4 +183,4 @@ class Int8Product:
 
 def _largest(x: Tensor) -> Tensor:
     """The largest number of each row, by size. (R, M, 1)"""
-    return x.abs().amax(dim=2, keepdim=True).clamp_(min=1e-30)
+    return x.abs().amax(dim=2, keepdim=True).clamp_min_(1e-30)

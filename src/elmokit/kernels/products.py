@@ -112,12 +112,15 @@ def cpu_product(
     """
     features = features or cpu_features()
     if mode == torch.int8 and features.onednn:
-        held = [m if isinstance(m, Int8Matrix) else Int8Matrix(*quantise(m.float())) for m in matrices]
-        return Int8Product(held, features=features, rows=rows)
+        return Int8Product(map(_quantised, matrices), features=features, rows=rows)
     whole = [_rounded(matrix, mode) for matrix in matrices]
     if mode == torch.bfloat16 and features.bfloat16 and features.onednn:
         return Bfloat16Product(whole)
     return FloatProduct([matrix.float() for matrix in whole], packs=packs and features.onednn)
+
+
+def _quantised(matrix: Matrix) -> Int8Matrix:
+    return matrix if isinstance(matrix, Int8Matrix) else Int8Matrix(*quantise(matrix.float()))
 
 
 def _rounded(matrix: Matrix, mode: torch.dtype) -> Tensor:
@@ -125,5 +128,5 @@ def _rounded(matrix: Matrix, mode: torch.dtype) -> Tensor:
     if isinstance(matrix, Int8Matrix):
         matrix = dequantise(*matrix)
     elif mode == torch.int8:
-        matrix = dequantise(*quantise(matrix.float()))
+        matrix = dequantise(*_quantised(matrix))
     return matrix.to(torch.bfloat16) if mode == torch.bfloat16 else matrix
