@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from elmokit.encoders import Elmo, places
+from elmokit.encoders import Elmo, load_encoder, places
 from elmokit.encoders.places import FLOATS, INT8, pick_dtype
 from elmokit.errors import InputError
 from elmokit.features import Joined
@@ -17,7 +17,7 @@ from elmokit.kernels.cpu import CpuFeatures
 from elmokit.kernels.int8 import Int8Matrix
 from elmokit.lm import LanguageModel
 from elmokit.nn.prepared import PreparedLstm
-from elmokit.weights import Pretrained, load_pretrained, save_pretrained
+from elmokit.weights import Pretrained, load_pretrained, prepare, save_pretrained
 from elmokit.weights.storage import StoredTensors
 
 # As wide as makes rounding average out, small enough to run in milliseconds.
@@ -115,6 +115,26 @@ class TestStoredInt8:
         like = cosines(elmo.encode_layers(TEXT), expected)
         assert like.min() > 0.999, "characters and convolutions were rounded for the file, the rest is the same"
 
+    def test_runs_as_it_is_stored(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
+        for onednn, mode in ((True, torch.int8), (False, torch.float32)):
+            monkeypatch.setattr(prepare, "cpu_features", lambda onednn=onednn: CpuFeatures(onednn=onednn))
+            elmo = Elmo.from_pretrained(tmp_path, device="cpu")
+            assert elmo.dtype == load_encoder(tmp_path, device="cpu").dtype == mode
+            assert prepare.usual_mode(elmo.pretrained, torch.device("cuda")) == torch.float32
+        assert Elmo(MODEL.pretrained, device="cpu").dtype == torch.float32
+        assert elmo.fingerprint == Elmo.from_pretrained(tmp_path, device="cpu", dtype="int8").fingerprint
+
+    def test_another_mode_for_one_call_and_back(self, tmp_path: Path) -> None:
+        save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
+        elmo = Elmo.from_pretrained(tmp_path, device="cpu", dtype="float32")
+        exact = elmo.encode_layers(TEXT)
+        usual = elmo.encode_layers(TEXT, dtype="default")
+        if prepare.cpu_features().onednn:
+            assert cosines(usual, exact).min() < 1 - 1e-7
+        assert cosines(usual, exact).min() > 0.99
+        np.testing.assert_array_equal(elmo.encode_layers(TEXT)[0], exact[0])
+
     def test_reads_as_floats_by_name(self, tmp_path: Path) -> None:
         save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
         tensors = load_pretrained(tmp_path).tensors
@@ -166,10 +186,8 @@ class TestAuto:
 
 
 def test_int8_is_refused_where_it_cannot_run() -> None:
-    from elmokit.weights.prepare import prepare
-
     with pytest.raises(InputError, match="int8 runs on a CPU, not on cuda"):
-        prepare(MODEL.pretrained, device=torch.device("cuda"), dtype=torch.int8)
+        prepare.prepare(MODEL.pretrained, device=torch.device("cuda"), dtype=torch.int8)
     with pytest.raises(InputError, match="dtype 'int8' does not fit here; expected auto or one of float32"):
         LanguageModel(MODEL.pretrained, device="cpu", dtype="int8")
 

@@ -50,8 +50,9 @@ def embed(
     batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     dtype: Annotated[
-        str, typer.Option(help="float32, bfloat16, float16, float64, on a CPU int8; auto: fastest.")
-    ] = "float32",
+        str,
+        typer.Option(help="float32, bfloat16, float16, float64, on a CPU int8; auto: fastest; default: as stored."),
+    ] = "default",
     normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1.")] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Throw away what a killed run left and begin anew.")

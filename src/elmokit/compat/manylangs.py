@@ -23,7 +23,7 @@ class Embedder:
     def __init__(self, model_dir: str | Path, batch_size: int = 64) -> None:
         self.model_dir = str(model_dir)
         self.batch_size = batch_size
-        self.model = Elmo.from_pretrained(model_dir)
+        self.model = Elmo.from_pretrained(model_dir, dtype="float32")
         self.config: dict[str, Any] = self.model.pretrained.extra.get("manylangs", {}).get("config", {})
         self.use_cuda = self.model.device.type == "cuda"
 

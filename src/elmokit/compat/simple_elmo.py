@@ -57,7 +57,7 @@ class ElmoModel:
             raise InputError(f"max_batch_size is {max_batch_size}; at least 1 text per batch is needed")
         pretrained = load_pretrained(directory, softmax=full)
         self._lm = LanguageModel(pretrained) if full else None
-        self._elmo = Elmo(pretrained)
+        self._elmo = Elmo(pretrained, dtype="float32")
         self.batch_size = max_batch_size
         self.vocab = pretrained.vocabulary if full else None
         self.max_chars = pretrained.config.tokens.max_characters

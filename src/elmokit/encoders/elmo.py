@@ -16,7 +16,7 @@ from elmokit.errors import InputError
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Tokenizer
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
-from elmokit.weights.prepare import prepare
+from elmokit.weights.prepare import prepare, usual_mode
 
 CACHE_WORDS = 65_536
 
@@ -26,7 +26,8 @@ class Elmo(Encoder):
 
     Every sentence starts from zero state, so it gets the same vectors (to float32 rounding) whatever its batch. Mixes
     with layer norm use the whole batch by definition, and `carry()` exists for state in the older tools' way.
-    On a CPU, dtype="int8" and "bfloat16" are faster and a little less exact; docs/performance.md says by how much.
+    A model stored as floats runs in float32, one stored as int8 (the bundled one) multiplies in int8 on a CPU that can.
+    dtype="float32", "int8" and "bfloat16" say otherwise; docs/performance.md tells what each costs.
     """
 
     modes = (*FLOATS, INT8)
@@ -37,7 +38,7 @@ class Elmo(Encoder):
         pretrained: Pretrained,
         *,
         device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "float32",
+        dtype: str | torch.dtype = "default",
         tokenizer: str | Tokenizer | None = None,
         allow_other_tokenizer: bool = False,
         cache_words: int = CACHE_WORDS,
@@ -58,7 +59,7 @@ class Elmo(Encoder):
         revision: str | None = None,
         local_files_only: bool = False,
         device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "float32",
+        dtype: str | torch.dtype = "default",
         tokenizer: str | Tokenizer | None = None,
         allow_other_tokenizer: bool = False,
         cache_words: int = CACHE_WORDS,
@@ -92,6 +93,9 @@ class Elmo(Encoder):
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> Runner:
         return Runner(prepare(self.pretrained, device=device, dtype=dtype), self.codec, cache_words=self.cache_words)
+
+    def _usual(self, device: torch.device) -> torch.dtype:
+        return usual_mode(self.pretrained, device)
 
     @property
     def width(self) -> int:

@@ -55,7 +55,8 @@ class Encoder(ABC):
     mix           a trained `ScalarMix` instead of `layers`
     batch_tokens  positions per batch, padding included; default by device
     device        where to run this time: "cpu", "cuda", "cuda:1", "auto"; default the encoder's own
-    dtype         one of `modes` for this time, "auto" for the fastest; vectors come out as float32 (or float64)
+    dtype         one of `modes` for this time, "auto" for the fastest, "default" for float32 or, on a CPU, int8 where
+                  the model is stored so; vectors come out as float32 (or float64)
     progress      a progress bar on standard error
     normalise     vectors of length 1 (the pooled vector for `encode`); zero vectors stay zero
 
@@ -63,13 +64,14 @@ class Encoder(ABC):
     `fingerprint` is equal for models that give equal vectors, wherever they were read from.
     """
 
-    modes: ClassVar[tuple[str, ...]] = FLOATS  # what `dtype` may be besides "auto"
+    modes: ClassVar[tuple[str, ...]] = FLOATS  # what `dtype` may be besides "auto" and "default"
 
     def __init__(self, tokenizer: Tokenizer, *, device: str | torch.device, dtype: str | torch.dtype) -> None:
         """For subclasses, called last: the model is built here."""
         self.tokenizer = tokenizer
         place = pick_device(device)
-        self._home = self._at = place, pick_dtype(dtype, place, modes=self.modes)
+        self._asked = dtype
+        self._home = self._at = place, self._mode(dtype, place)
         self._runner: BatchRunner = self._build(*self._home)
 
     @abstractmethod
@@ -241,10 +243,17 @@ class Encoder(ABC):
     def placed(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> BatchRunner:
         """The model where it is to run, by default in its own place; built anew where it was last somewhere else."""
         place = self._home[0] if device is None else pick_device(device)
-        at = place, self._home[1] if dtype is None else pick_dtype(dtype, place, modes=self.modes)
+        at = place, self._mode(self._asked if dtype is None else dtype, place)
         if at != self._at:
             self._runner, self._at = self._build(*at), at
         return self._runner
+
+    def _mode(self, dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
+        return self._usual(device) if dtype == "default" else pick_dtype(dtype, device, modes=self.modes)
+
+    def _usual(self, device: torch.device) -> torch.dtype:
+        """What the model runs in there unless told otherwise."""
+        return torch.float32
 
     def _run(
         self,

@@ -33,7 +33,7 @@ def load_encoder(
     revision: str | None = None,
     local_files_only: bool = False,
     device: str | torch.device = "auto",
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype = "default",
     tokenizer: str | Tokenizer | None = None,
     allow_other_tokenizer: bool = False,
     subwords: Subwords | None = None,

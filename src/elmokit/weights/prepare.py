@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
+from elmokit.kernels.cpu import cpu_features
 from elmokit.kernels.cpu_lstm import prepare_lstm
 from elmokit.kernels.int8 import Int8Matrix, Rows
 from elmokit.kernels.products import Matrix, cpu_product
@@ -54,6 +55,12 @@ def prepare(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype)
         value = pretrained.tensors[name].float()
         setattr(model.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
     return model.eval()
+
+
+def usual_mode(pretrained: Pretrained, device: torch.device) -> torch.dtype:
+    """As the weights are stored: int8 where they are and the CPU has a library that multiplies it, else float32."""
+    stored = isinstance(_stored(pretrained, "lstm.0.weight_h"), Int8Matrix)
+    return torch.int8 if stored and device.type == "cpu" and cpu_features().onednn else torch.float32
 
 
 def _sides(pretrained: Pretrained, name: str) -> list[Matrix]:
