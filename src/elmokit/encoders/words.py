@@ -54,13 +54,13 @@ class WordCache:
         self.hits += len(known)
         self.misses += len(missing)
         if not missing:
-            return self.table[self._on_device(slots)]
+            return self.table.index_select(0, self._on_device(slots))
         fresh = encode([words[k] for k in missing])  # (M, P)
         if not known:
             vectors = fresh
         else:
             vectors = fresh.new_empty(len(words), fresh.shape[1])  # (U, P)
-            vectors[self._on_device(known)] = self.table[self._on_device(slots)]
+            vectors[self._on_device(known)] = self.table.index_select(0, self._on_device(slots))
             vectors[self._on_device(missing)] = fresh
         self._keep([words[k] for k in missing][-self.capacity :], fresh[-self.capacity :])
         return vectors

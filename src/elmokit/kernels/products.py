@@ -77,7 +77,11 @@ class Bfloat16Product:
             self.matrices = [torch.ops.mkldnn._reorder_linear_weight(matrix, None) for matrix in self.matrices]
 
     def affine(self, x: Tensor, bias: Tensor) -> Tensor:
-        return torch.stack(self._multiply(x)).float().add_(bias)  # (R, M, N)
+        parts = self._multiply(x)
+        made = x.new_empty(len(parts), *parts[0].shape)  # (R, M, N)
+        for part, out in zip(parts, made.unbind(), strict=True):
+            out.copy_(part)
+        return made.add_(bias)
 
     def add(self, x: Tensor, onto: Tensor) -> None:
         for made, out in zip(self._multiply(x), onto.unbind(), strict=True):

@@ -80,7 +80,8 @@ class BiLM(nn.Module):
         """The same from ready token vectors (U, P), for those who keep the vectors of known words."""
         packing = Packing.of(lengths, backward=[d == "backward" for d in self.config.directions])
         places = packing.places(vectors.device)  # (R, N) into the flattened (B * T)
-        x = vectors[index.reshape(-1)[places]]  # (R, N, P)
+        types = index.reshape(-1)[places]  # (R, N)
+        x = vectors.index_select(0, types.flatten()).view(*types.shape, vectors.shape[1])  # (R, N, P)
         started = self.zero_state(len(lengths), like=x) if state is None else packing.sort(state)
         layers, ended = self.run(x, packing.steps, started)
         values = packing.unpack([x, *layers], places)  # (L, B, T, R * P)

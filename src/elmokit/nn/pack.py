@@ -46,12 +46,15 @@ class Packing:
         """Layers (R, N, P) to (L, B, T, R * P), zero at padding."""
         B, T = len(self.lengths), len(self.steps)
         R, N, P = layers[0].shape
-        back = places.new_zeros(R, B * T)  # where each position stands in the packed order
-        back.scatter_(1, places, torch.arange(N, device=places.device).expand(R, N))
-        values = torch.stack([torch.cat([layer[r][back[r]] for r in range(R)], dim=-1) for layer in layers])
-        values = values.view(len(layers), B, T, R * P)
-        padded = ~self.mask(places.device)  # (B, T)
-        return values.masked_fill_(padded[None, ..., None], 0) if B * T > N else values
+        back = places.new_zeros(R, B * T)  # where each position stands among the packed rows of all directions
+        back.scatter_(1, places, torch.arange(R * N, device=places.device).view(R, N))
+        rows = back.t().flatten()  # (B * T * R,) so that a position's directions come side by side
+        values = torch.stack([layer.flatten(0, 1).index_select(0, rows) for layer in layers])
+        values = values.view(len(layers), B * T, R * P)
+        if B * T > N:
+            padded = np.flatnonzero(np.arange(T) >= self.lengths[:, None])
+            values = values.index_fill_(1, torch.from_numpy(padded).to(places.device), 0)
+        return values.view(len(layers), B, T, R * P)
 
     def sort(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:
         """A state in batch order to the order of the packed rows."""
