@@ -28,11 +28,13 @@ def prepared(problem: Problem, mode: torch.dtype) -> CpuLstm:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize(("mode", "allowed"), [("float32", 1e-6), ("bfloat16", 0.02), ("int8", 0.06)])
-@pytest.mark.parametrize("stretch", [1, 16 << 20])
+@pytest.mark.parametrize("size", [1, 16 << 20])
 def test_equals_the_plain_recurrence(
-    problem: Problem, mode: str, allowed: float, stretch: int, monkeypatch: pytest.MonkeyPatch
+    problem: Problem, mode: str, allowed: float, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_lstm, "STRETCH_BYTES", stretch)
+    """Whether a stretch is one step and a direction runs alone, or all are taken at once."""
+    monkeypatch.setattr(cpu_lstm, "STRETCH_BYTES", size)
+    monkeypatch.setattr(cpu_lstm, "TOGETHER_BYTES", size)
     x, weights, state, steps, rules = problem.arguments(problem.parts())
     expected, last = reference_lstm(x, weights, state, steps, rules, keep=problem.kept())
     kept = problem.kept()

@@ -143,6 +143,8 @@ class Int8Product:
     Positive activations need no sign; spiky ones go through as two int8 each where the CPU leaves seven bits to one.
     """
 
+    itemsize = 1
+
     def __init__(
         self, matrices: Iterable[Int8Matrix], *, features: CpuFeatures | None = None, rows: Rows = "even"
     ) -> None:
@@ -155,30 +157,30 @@ class Int8Product:
         self.most = torch.tensor(float(self.steps))
         self.spiky = rows == "spiky" and not features.vnni
 
-    def affine(self, x: Tensor, bias: Tensor) -> Tensor:
+    def affine(self, x: Tensor, bias: Tensor, first: int = 0) -> Tensor:
         made = x.new_empty(*x.shape[:2], self.multiply.width)  # (R, M, N)
         if self.spiky:
             largest = _largest(x)
-            self.project(x / largest, made)
+            self.project(x / largest, made, first)
             return torch.addcmul(bias, made, largest, out=made)
-        self._scaled(x, bias, made)
+        self._scaled(x, bias, made, first)
         return made
 
-    def add(self, x: Tensor, onto: Tensor) -> None:
-        self._scaled(x, onto, onto)
+    def add(self, x: Tensor, onto: Tensor, first: int = 0) -> None:
+        self._scaled(x, onto, onto, first)
 
-    def project(self, x: Tensor, out: Tensor) -> None:
+    def project(self, x: Tensor, out: Tensor, first: int = 0) -> None:
         M = x.shape[1]
         for r, operand in enumerate(self.multiply.pair(x).unbind()):
-            made = self.multiply(r, operand)  # (2M, N), or a few rows more
+            made = self.multiply(first + r, operand)  # (2M, N), or a few rows more
             torch.add(made[:M], made[M : 2 * M], alpha=1 / self.multiply.finer, out=out[r])
 
-    def _scaled(self, x: Tensor, onto: Tensor, out: Tensor) -> None:
+    def _scaled(self, x: Tensor, onto: Tensor, out: Tensor, first: int) -> None:
         largest = _largest(x)
         operands = self.multiply.whole(x, torch.div(self.most, largest))
         parts = zip(operands.unbind(), onto.unbind(), largest.unbind(), out.unbind(), strict=True)
         for r, (operand, base, unit, one) in enumerate(parts):
-            torch.addcmul(base, self.multiply(r, operand)[: x.shape[1]], unit, out=one)
+            torch.addcmul(base, self.multiply(first + r, operand)[: x.shape[1]], unit, out=one)
 
 
 def _largest(x: Tensor) -> Tensor:

@@ -20,20 +20,24 @@ Matrix = Tensor | Int8Matrix
 
 
 class Product(Protocol):
-    """Multiplies rows (R, M, K) by R matrices (N, K), transposed, each direction's by its own."""
+    """Multiplies rows (R, M, K) by R matrices (N, K), transposed, each direction's by its own, from the `first` on."""
 
-    def affine(self, x: Tensor, bias: Tensor) -> Tensor:
+    itemsize: int  # bytes of a number in a matrix
+
+    def affine(self, x: Tensor, bias: Tensor, first: int = 0) -> Tensor:
         """x times the matrices, plus the bias (R, 1, N); a new tensor (R, M, N)."""
 
-    def add(self, x: Tensor, onto: Tensor) -> None:
+    def add(self, x: Tensor, onto: Tensor, first: int = 0) -> None:
         """x times the matrices added to `onto` (R, M, N)."""
 
-    def project(self, x: Tensor, out: Tensor) -> None:
+    def project(self, x: Tensor, out: Tensor, first: int = 0) -> None:
         """x times the matrices into `out` (R, M, N), for numbers within +-1."""
 
 
 class FloatProduct:
     """In the matrices' own float type, or in float32 by matrices that were rounded to something narrower."""
+
+    itemsize = 4
 
     def __init__(self, matrices: Sequence[Tensor], *, packs: bool = False) -> None:
         self.matrices, self.packs = matrices, packs
@@ -46,29 +50,33 @@ class FloatProduct:
     def blocked(self) -> list[Tensor]:
         return [torch.ops.mkldnn._reorder_linear_weight(matrix, None) for matrix in self.matrices]
 
-    def affine(self, x: Tensor, bias: Tensor) -> Tensor:
+    def affine(self, x: Tensor, bias: Tensor, first: int = 0) -> Tensor:
         made = x.new_empty(*x.shape[:2], len(self.matrices[0]))  # (R, M, N)
-        for rows, matrix, one, out in zip(x.unbind(), self.matrices, bias.unbind(), made.unbind(), strict=True):
+        for rows, matrix, one, out in zip(
+            x.unbind(), self.matrices[first:], bias.unbind(), made.unbind(), strict=False
+        ):
             torch.addmm(one, rows, matrix.t(), out=out)
         return made
 
-    def add(self, x: Tensor, onto: Tensor) -> None:
+    def add(self, x: Tensor, onto: Tensor, first: int = 0) -> None:
         if not self.packs or x.shape[1] == 1:
             turned = self.transposed if self.packs else [matrix.t() for matrix in self.matrices]
-            for rows, matrix, out in zip(x.unbind(), turned, onto.unbind(), strict=True):
+            for rows, matrix, out in zip(x.unbind(), turned[first:], onto.unbind(), strict=False):
                 torch.addmm(out, rows, matrix, out=out)
             return
-        for rows, matrix, out in zip(even_rows(x).unbind(), self.blocked, onto.unbind(), strict=True):
+        for rows, matrix, out in zip(even_rows(x).unbind(), self.blocked[first:], onto.unbind(), strict=False):
             made = torch.ops.mkldnn._linear_pointwise.default(rows, matrix, None, "none", [], "")
             out.add_(made[: len(out)])
 
-    def project(self, x: Tensor, out: Tensor) -> None:
-        for rows, matrix, one in zip(x.unbind(), self.matrices, out.unbind(), strict=True):
+    def project(self, x: Tensor, out: Tensor, first: int = 0) -> None:
+        for rows, matrix, one in zip(x.unbind(), self.matrices[first:], out.unbind(), strict=False):
             torch.mm(rows, matrix.t(), out=one)
 
 
 class Bfloat16Product:
     """Weights and activations in bfloat16, for CPUs with instructions for that; the results are taken as float32."""
+
+    itemsize = 2
 
     def __init__(self, matrices: Sequence[Tensor]) -> None:
         self.matrices = [matrix.to(torch.bfloat16) for matrix in matrices]
@@ -76,29 +84,27 @@ class Bfloat16Product:
         if self.packs:
             self.matrices = [torch.ops.mkldnn._reorder_linear_weight(matrix, None) for matrix in self.matrices]
 
-    def affine(self, x: Tensor, bias: Tensor) -> Tensor:
-        parts = self._multiply(x)
+    def affine(self, x: Tensor, bias: Tensor, first: int = 0) -> Tensor:
+        parts = self._multiply(x, first)
         made = x.new_empty(len(parts), *parts[0].shape)  # (R, M, N)
         for part, out in zip(parts, made.unbind(), strict=True):
             out.copy_(part)
         return made.add_(bias)
 
-    def add(self, x: Tensor, onto: Tensor) -> None:
-        for made, out in zip(self._multiply(x), onto.unbind(), strict=True):
+    def add(self, x: Tensor, onto: Tensor, first: int = 0) -> None:
+        for made, out in zip(self._multiply(x, first), onto.unbind(), strict=True):
             out.add_(made)
 
-    def project(self, x: Tensor, out: Tensor) -> None:
-        for made, one in zip(self._multiply(x), out.unbind(), strict=True):
+    def project(self, x: Tensor, out: Tensor, first: int = 0) -> None:
+        for made, one in zip(self._multiply(x, first), out.unbind(), strict=True):
             one.copy_(made)
 
-    def _multiply(self, x: Tensor) -> list[Tensor]:
-        many = x.bfloat16()  # (R, M, K)
+    def _multiply(self, x: Tensor, first: int) -> list[Tensor]:
+        many, held = x.bfloat16(), self.matrices[first:]  # (R, M, K)
         if not self.packs:
-            return [
-                torch.nn.functional.linear(rows, one) for rows, one in zip(many.unbind(), self.matrices, strict=True)
-            ]
+            return [torch.nn.functional.linear(rows, one) for rows, one in zip(many.unbind(), held, strict=False)]
         op = torch.ops.mkldnn._linear_pointwise.default
-        pairs = zip(even_rows(many).unbind(), self.matrices, strict=True)
+        pairs = zip(even_rows(many).unbind(), held, strict=False)
         return [op(rows, matrix, None, "none", [], "")[: x.shape[1]] for rows, matrix in pairs]
 
 
