@@ -159,8 +159,9 @@ class TestAuto:
     @pytest.mark.parametrize(
         ("has", "elmo", "others"),
         [
-            (CpuFeatures(onednn=True), "float32", "float32"),
-            (CpuFeatures(bfloat16=True, onednn=True), "bfloat16", "bfloat16"),
+            (CpuFeatures(), "float32", "float32"),
+            (CpuFeatures(onednn=True), "int8", "float32"),
+            (CpuFeatures(bfloat16=True, onednn=True), "int8", "bfloat16"),
             (CpuFeatures(vnni=True, bfloat16=True, onednn=True), "int8", "bfloat16"),
             (CpuFeatures(vnni=True, onednn=True), "int8", "float32"),
         ],

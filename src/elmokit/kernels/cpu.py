@@ -21,10 +21,8 @@ class CpuFeatures:
 
     @property
     def fastest(self) -> torch.dtype:
-        """int8 where its products are native, else bfloat16 where those are, else float32."""
-        if self.vnni and self.onednn:
-            return torch.int8
-        return torch.bfloat16 if self.bfloat16 and self.onednn else torch.float32
+        """int8 where a library multiplies it: faster than float32 even without VNNI (docs/performance.md)."""
+        return torch.int8 if self.onednn else torch.float32
 
 
 @cache
