@@ -51,7 +51,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("float32", "float32", 1, 1.5),
         ("float32", "float32", 8, 1.5),
         ("float32", "int8", 1, 1.5),
-        ("int8", "int8", 1, 0.7),
+        ("int8", "int8", 1, 0.8),
     ],
 )
 def test_peak_of_loading(folders: dict[str, Path], stored: str, mode: str, rows: int, most: float) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from elmokit.kernels.cpu import CpuFeatures, cpu_features, even_rows
 
 Rows = Literal["even", "spiky", "positive"]  # what activations are like: spiky ones are mostly small, some large
+PIECE = 1024  # rows that are quantised at a time
 STEPS = 127  # the largest int8 used; -128 is left out so that a row is symmetric
 
 
@@ -31,11 +32,14 @@ class Int8Matrix(NamedTuple):
 
 def quantise(values: Tensor, *, axes: int = 1) -> tuple[Tensor, Tensor]:
     """int8 and float32 scales, one for each index of the first `axes` axes; off by at most half a scale."""
-    rows = values.flatten(axes)
-    largest = torch.maximum(rows.amax(dim=-1), -rows.amin(dim=-1))  # (rows), without a copy as large as the values
+    rows = values.flatten(axes).flatten(0, axes - 1)  # (rows, K)
+    largest = torch.maximum(rows.amax(dim=-1), -rows.amin(dim=-1))  # (rows,), without a copy as large as the values
     scale = torch.where(largest > 0, largest / STEPS, 1.0)
-    scaled = values / _spread(scale, values)
-    return scaled.round_().clamp_(-STEPS, STEPS).to(torch.int8), scale
+    whole = torch.empty(rows.shape, dtype=torch.int8)
+    for k in range(0, len(rows), PIECE):  # nor is any other made
+        some = slice(k, k + PIECE)
+        whole[some] = (rows[some] / scale[some, None]).round_().clamp_(-STEPS, STEPS)
+    return whole.view(values.shape), scale.view(values.shape[:axes])
 
 
 def dequantise(values: Tensor, scale: Tensor) -> Tensor:
