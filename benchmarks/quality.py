@@ -25,7 +25,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from elmokit import Elmo, Sentence
 from elmokit.analysis.probe import ProbeConfig, fit_probe
 from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
 from elmokit.formats import read_conllu, read_lines
-from elmokit.formats.senses import SenseSentence, read_all_words, read_semcor, read_sense_index
+from elmokit.formats.senses import read_all_words, read_semcor, read_sense_index, unescape_senses
 from elmokit.lm import LanguageModel, PerplexityReport, SentenceScore
 from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.run import Listener, spaced, train_task
@@ -43,7 +43,6 @@ from elmokit.tasks.setup import load_setup
 from elmokit.tasks.table import LayerTable, embed_layers
 from elmokit.tasks.tagger import TaggedExample
 from elmokit.tasks.tagging import CHUNK, NER, Tagging
-from elmokit.text import unescape_treebank
 
 UPOS = 3  # column of CoNLL-U
 SEMCOR = ("brown1", "brown2", "brownv")
@@ -195,12 +194,12 @@ class Bench:
         folder, settings = self.eval / "wsd", self.settings
         index = read_sense_index(read_lines(folder / "wordnet3.0_index.sense.xz"), name="index.sense")
         train = [
-            _unescaped(tagged)
+            unescape_senses(tagged)
             for part in SEMCOR
             for tagged in read_semcor(read_lines(folder / f"semcor3.0_{part}.tsv.xz"), name=part, known=index)
         ]
         data, gold = folder / "senseval2.data.xml.xz", folder / "senseval2.gold.key.txt.xz"
-        test = [_unescaped(tagged) for tagged in read_all_words(data, gold)]
+        test = [unescape_senses(tagged) for tagged in read_all_words(data, gold)]
         frequencies = count_senses(train)
         # Sentences without a lemma of the test change nothing; --per-sense leaves out more.
         lemmas = {instance.lemma for tagged in test for instance in tagged.instances}
@@ -273,10 +272,6 @@ def _epoch_teller(what: str) -> Callable[..., None]:
 
 def _conllu(path: Path) -> list[tuple[Sentence, list[str]]]:
     return [(s.sentence, [row[UPOS] for row in s.rows]) for s in read_conllu(read_lines(path), name=str(path))]
-
-
-def _unescaped(tagged: SenseSentence) -> SenseSentence:
-    return replace(tagged, sentence=Sentence.of(map(unescape_treebank, tagged.sentence.tokens)))
 
 
 # ---------------------------------------------------------------- the table

@@ -1,6 +1,7 @@
 """`elmokit ablate` as a user meets it: one table, a report that grows, nothing trained twice."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,15 @@ def test_pictures(cli: Cli, data: Path, model_folder: Path) -> None:
     assert done.code == 0, done.err
     assert (data / "out/layer-weights.html").stat().st_size > 1000
     assert (data / "out/curve.html").stat().st_size > 1000
+
+
+def test_without_the_extra_for_pictures_the_line_that_installs_it_is_told(
+    cli: Cli, data: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    done = cli(*command(data, model_folder, "--variants", "none", "--seeds", 1, "--shares", 100))
+    assert done.code == 0, done.err
+    assert "pip install 'elmokit[plots]'" in done.err
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_progress_goes_to_standard_error(elmo: Elmo, capsys: pytest.CaptureFixtu
 
 
 def test_unknown_options_are_named(model: models.Tiny, elmo: Elmo) -> None:
-    with pytest.raises(InputError, match="dtype 'int4' does not fit here; expected auto or one of float32"):
+    with pytest.raises(InputError, match="dtype 'int4' does not fit here; expected auto, default or one of float32"):
         elmo.encode("a", dtype="int4")
     with pytest.raises(InputError, match="device 'tpux' not understood"):
         elmo.encode("a", device="tpux")

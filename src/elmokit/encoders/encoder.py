@@ -249,7 +249,7 @@ class Encoder(ABC):
         return self._runner
 
     def _mode(self, dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-        return self._usual(device) if dtype == "default" else pick_dtype(dtype, device, modes=self.modes)
+        return pick_dtype(dtype, device, modes=self.modes, usual=self._usual)
 
     def _usual(self, device: torch.device) -> torch.dtype:
         """What the model runs in there unless told otherwise."""

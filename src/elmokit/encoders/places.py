@@ -1,6 +1,6 @@
 """Devices and number types by name, and how large a batch each device likes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -28,13 +28,24 @@ def pick_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
-def pick_dtype(dtype: str | torch.dtype, device: torch.device, *, modes: Sequence[str] = FLOATS) -> torch.dtype:
-    """The number type of that name, of those that a model has; "auto" is the fastest one on this device."""
+def pick_dtype(
+    dtype: str | torch.dtype,
+    device: torch.device,
+    *,
+    modes: Sequence[str] = FLOATS,
+    usual: Callable[[torch.device], torch.dtype] | None = None,
+) -> torch.dtype:
+    """The number type of that name, of those that a model has; "auto" is the fastest one on this device.
+
+    "default" is the `usual` one there, for models that have such.
+    """
     name = str(dtype).removeprefix("torch.")
+    if name == "default" and usual is not None:
+        return usual(device)
     if name == "auto":
         return _fastest(device, modes)
     if name not in modes:
-        known = f"expected auto or one of {', '.join(modes)}"
+        known = f"expected auto{'' if usual is None else ', default'} or one of {', '.join(modes)}"
         raise InputError(f"dtype {str(dtype)!r} does not fit here; {known}")
     return getattr(torch, name)  # type: ignore[no-any-return]
 

@@ -71,7 +71,7 @@ def run_ablate(
     try:
         check_chart_path(files.output / f"curve{pictures}")
     except MissingExtraError as error:
-        console.print(f"no pictures will be drawn; {error}")
+        console.print(f"no pictures will be drawn; {error}", markup=False)  # extras stand in brackets
         pictures = ""
     train, dev = read_examples(task, setup, files, console)
     cells = list(plan.cells())
