@@ -118,8 +118,9 @@ class LayerChoice:
     def apply(self, values: Values) -> Values:
         """(L, ..., D) to (..., D), (..., n * D) for concat, (n, ..., D) for all."""
         picked = self.indices(len(values))
+        every = picked == list(range(len(values)))  # then there is nothing to copy out
         if self.kind == "all":
-            return values[picked]
+            return values if every else values[picked]
         if self.kind == "concat":
             return _side_by_side([values[k] for k in picked])
         if self.kind == "weights":
@@ -129,7 +130,6 @@ class LayerChoice:
             for k, weight in enumerate(self.weights[1:], start=1):
                 mixed = mixed + values[k] * (weight * self.gamma)
             return mixed
-        every = picked == list(range(len(values)))  # then there is nothing to copy out
         mean: Values = values[picked[0]] if len(picked) == 1 else (values if every else values[picked]).mean(0)
         return mean
 

@@ -5,7 +5,8 @@ import torch
 from lstm_problems import Problem
 
 from elmokit.kernels import LstmRules, LstmState, clipped_lstm, cpu_lstm, reference_lstm
-from elmokit.kernels.cpu_lstm import CpuLstm, prepare_lstm
+from elmokit.kernels.contract import PreparedRecurrence
+from elmokit.kernels.cpu_prepare import prepare_lstm
 
 PROBLEMS = [
     Problem((3, 3, 3)),
@@ -17,7 +18,7 @@ PROBLEMS = [
 ]
 
 
-def prepared(problem: Problem, mode: torch.dtype) -> CpuLstm:
+def prepared(problem: Problem, mode: torch.dtype) -> PreparedRecurrence:
     _, weights, _, _, rules = problem.arguments(problem.parts())
     w_x, w_h, bias, w_p = (None if part is None else part.float() for part in weights)
     assert w_x is not None

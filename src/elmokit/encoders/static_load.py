@@ -1,7 +1,6 @@
 """Static vectors from wherever they are: files of any tool, converted once and then mapped; gensim's objects."""
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from elmokit.encoders.static_fasttext import FastTextTable
 from elmokit.encoders.static_files import is_fasttext, read_blocks, read_layout
 from elmokit.encoders.static_table import WordTable, is_table, read_table, write_table
 from elmokit.errors import InputError
+from elmokit.formats import default_cache
 
 
 def load_table(path: str | Path, *, cache: str | Path | None = None) -> WordTable | FastTextTable:
@@ -35,13 +35,6 @@ def load_table(path: str | Path, *, cache: str | Path | None = None) -> WordTabl
             if old != converted:  # of what the file was before
                 old.unlink(missing_ok=True)
     return read_table(converted, source=str(path))
-
-
-def default_cache() -> Path:
-    """`$ELMOKIT_CACHE`, or elmokit's folder among the user's caches."""
-    if named := os.environ.get("ELMOKIT_CACHE"):
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "elmokit"
 
 
 def _converted(path: Path, cache: Path) -> Path:

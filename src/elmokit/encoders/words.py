@@ -60,8 +60,8 @@ class WordCache:
             vectors = fresh
         else:
             vectors = fresh.new_empty(len(words), fresh.shape[1])  # (U, P)
-            vectors[self._on_device(known)] = self.table.index_select(0, self._on_device(slots))
-            vectors[self._on_device(missing)] = fresh
+            vectors.index_copy_(0, self._on_device(known), self.table.index_select(0, self._on_device(slots)))
+            vectors.index_copy_(0, self._on_device(missing), fresh)
         self._keep([words[k] for k in missing][-self.capacity :], fresh[-self.capacity :])
         return vectors
 
@@ -73,7 +73,7 @@ class WordCache:
             slot = size if size < self.capacity else self.slots.pop(next(iter(self.slots)))
             self.slots[word] = slot
             slots.append(slot)
-        self.table[self._on_device(slots)] = fresh
+        self.table.index_copy_(0, self._on_device(slots), fresh)
 
     def _on_device(self, numbers: list[int]) -> Tensor:
         return upload(np.array(numbers, dtype=np.int64), self.table.device)

@@ -1,6 +1,7 @@
 """Bytes to Sentences: compressed streams, plain text, JSON lines, CoNLL-U, column files, tables; and atomic writing."""
 
 from elmokit.formats.atomic import atomic_path, atomic_write, write_text
+from elmokit.formats.cache import default_cache
 from elmokit.formats.columns import ColumnSentence, read_columns
 from elmokit.formats.conllu import ConlluSentence, read_conllu
 from elmokit.formats.inputs import Format, expand_inputs, format_of
@@ -17,6 +18,7 @@ __all__ = [
     "Unit",
     "atomic_path",
     "atomic_write",
+    "default_cache",
     "expand_inputs",
     "format_of",
     "open_bytes",

@@ -55,3 +55,11 @@ class Recurrence(Protocol):
         *,
         keep: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]: ...
+
+
+class PreparedRecurrence(Protocol):
+    """A `Recurrence` whose weights and rules are settled."""
+
+    def __call__(
+        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]: ...

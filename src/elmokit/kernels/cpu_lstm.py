@@ -7,13 +7,11 @@ stretch of steps that fits into the cache. tanh(x) is taken as 1 - 2 sigmoid(-2x
 all four gates, and costs a third of what the libraries' tanh does.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights
-from elmokit.kernels.products import FloatProduct, Matrix, Product, cpu_product
+from elmokit.kernels.products import FloatProduct, Product
 from elmokit.kernels.reference import stretches
 
 STRETCH_BYTES = 16 << 20  # of hoisted input products
@@ -88,19 +86,6 @@ class CpuLstm:
         self.projection.project(o, out, first)
         if rules.proj_clip is not None:
             out.clamp_(-rules.proj_clip, rules.proj_clip)
-
-
-def prepare_lstm(
-    w_x: Sequence[Matrix],
-    w_h: Sequence[Matrix],
-    bias: Tensor,
-    projection: Sequence[Matrix] | None,
-    rules: LstmRules,
-    mode: torch.dtype,
-) -> CpuLstm:
-    """A layer whose matrices are given per direction, laid out once for many runs in this mode."""
-    out = None if projection is None else cpu_product(projection, mode)
-    return CpuLstm(cpu_product(w_x, mode), cpu_product(w_h, mode, packs=True), bias, out, rules)
 
 
 def cpu_lstm(

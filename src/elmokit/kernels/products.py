@@ -122,14 +122,15 @@ def cpu_product(
     """
     features = features or cpu_features()
     if mode == torch.int8 and features.onednn:
-        return Int8Product(map(_quantised, matrices), features=features, rows=rows)
+        return Int8Product(map(quantised, matrices), features=features, rows=rows)
     whole = [_rounded(matrix, mode) for matrix in matrices]
     if mode == torch.bfloat16 and features.bfloat16 and features.onednn:
         return Bfloat16Product(whole)
     return FloatProduct([matrix.float() for matrix in whole], packs=packs and features.onednn)
 
 
-def _quantised(matrix: Matrix) -> Int8Matrix:
+def quantised(matrix: Matrix) -> Int8Matrix:
+    """As it is, or rounded."""
     return matrix if isinstance(matrix, Int8Matrix) else Int8Matrix(*quantise(matrix.float()))
 
 
@@ -138,5 +139,5 @@ def _rounded(matrix: Matrix, mode: torch.dtype) -> Tensor:
     if isinstance(matrix, Int8Matrix):
         matrix = dequantise(*matrix)
     elif mode == torch.int8:
-        matrix = dequantise(*_quantised(matrix))
+        matrix = dequantise(*quantised(matrix))
     return matrix.to(torch.bfloat16) if mode == torch.bfloat16 else matrix

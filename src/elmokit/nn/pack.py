@@ -49,7 +49,13 @@ class Packing:
         back = places.new_zeros(R, B * T)  # where each position stands among the packed rows of all directions
         back.scatter_(1, places, torch.arange(R * N, device=places.device).view(R, N))
         rows = back.t().flatten()  # (B * T * R,) so that a position's directions come side by side
-        values = torch.stack([layer.flatten(0, 1).index_select(0, rows) for layer in layers])
+        flat = [layer.flatten(0, 1) for layer in layers]  # (R * N, P) each
+        if any(layer.requires_grad for layer in layers):
+            values = torch.stack([layer.index_select(0, rows) for layer in flat])
+        else:  # each goes straight to its place
+            values = flat[0].new_empty(len(layers), len(rows), P)
+            for layer, out in zip(flat, values, strict=True):
+                torch.index_select(layer, 0, rows, out=out)
         values = values.view(len(layers), B * T, R * P)
         if B * T > N:
             padded = np.flatnonzero(np.arange(T) >= self.lengths[:, None])
@@ -58,9 +64,13 @@ class Packing:
 
     def sort(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:
         """A state in batch order to the order of the packed rows."""
-        return tuple(LstmState(h[:, self.order], c[:, self.order]) for h, c in state)
+        return _reorder(state, self.order)
 
     def restore(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:
         """And back to batch order."""
-        back = np.argsort(self.order)
-        return tuple(LstmState(h[:, back], c[:, back]) for h, c in state)
+        return _reorder(state, np.argsort(self.order))
+
+
+def _reorder(state: Sequence[LstmState], order: NDArray[np.int64]) -> tuple[LstmState, ...]:
+    rows = torch.from_numpy(order).to(state[0].h.device)
+    return tuple(LstmState(h.index_select(1, rows), c.index_select(1, rows)) for h, c in state)

@@ -1,4 +1,5 @@
-"""Layers for inference on a CPU, their matrices laid out once: `LstmLayer` and `nn.Linear` without parameters.
+"""Layers for inference on a CPU, their matrices laid out once: `LstmLayer`, `nn.Linear` and
+`TokenEncoder` without parameters for what they multiply.
 
 They hold no parameters on purpose: what they hold is packed for one machine and is neither trained nor saved.
 """
@@ -7,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.kernels import LstmState
-from elmokit.kernels.cpu_lstm import CpuLstm
+from elmokit.kernels.contract import PreparedRecurrence
+from elmokit.kernels.native import NativeTokens
 from elmokit.kernels.products import Product
 
 
 class PreparedLstm(nn.Module):
     """Stands in for an `LstmLayer`."""
 
-    def __init__(self, layer: CpuLstm) -> None:
+    def __init__(self, layer: PreparedRecurrence) -> None:
         super().__init__()
         self.layer = layer
 
@@ -33,3 +35,14 @@ class PreparedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.product.affine(x[None], self.bias)[0]
+
+
+class PreparedTokens(nn.Module):
+    """Stands in for a `TokenEncoder` of characters alone."""
+
+    def __init__(self, encoder: NativeTokens, characters: nn.Embedding) -> None:
+        super().__init__()
+        self.encoder, self.characters = encoder, characters
+
+    def forward(self, types: Tensor) -> Tensor:
+        return self.encoder(types)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from elmokit.encoders import Encoder, load_encoder
-from elmokit.encoders.static_load import default_cache
 from elmokit.errors import InputError
+from elmokit.formats import default_cache
 from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, train_task
 from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
+from elmokit.kernels import Filter
 from elmokit.kernels.cpu import cpu_features
-from elmokit.kernels.cpu_lstm import prepare_lstm
+from elmokit.kernels.cpu_prepare import prepare_lstm, prepare_tokens
 from elmokit.kernels.int8 import Int8Matrix, Rows
 from elmokit.kernels.products import Matrix, cpu_product
 from elmokit.nn.bilm import BiLM
+from elmokit.nn.char_cnn import TokenEncoder
 from elmokit.nn.lstm import LstmLayer
-from elmokit.nn.prepared import PreparedLinear, PreparedLstm
+from elmokit.nn.prepared import PreparedLinear, PreparedLstm, PreparedTokens
 from elmokit.weights.pretrained import Pretrained, check_shapes, outline
 from elmokit.weights.storage import StoredTensors
 
@@ -41,20 +43,49 @@ def prepare(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype)
             dtype,
         )
         model.lstm[k] = PreparedLstm(ready)
-    if dtype != torch.float32:
-        for name in [n for n, m in model.tokens.named_modules() if isinstance(m, nn.Linear)]:
-            bias = pretrained.tensors[f"tokens.{name}.bias"]
-            tokens = pretrained.config.tokens
-            words = tokens.word_dim > 0 and name == "projection"  # they stand beside the features, with a sign
-            rows: Rows = "positive" if tokens.activation == "relu" and not words else "spiky"
-            product = cpu_product([_stored(pretrained, f"tokens.{name}.weight")], dtype, rows=rows)
-            owner, _, attribute = name.rpartition(".")
-            setattr(model.tokens.get_submodule(owner), attribute, PreparedLinear(product, bias))
+    if (tokens := _native_tokens(pretrained, model.tokens, dtype)) is not None:
+        setattr(model, "tokens", tokens)  # noqa: B010 - it stands in for one
+    elif dtype != torch.float32:
+        _prepare_linears(pretrained, model.tokens, dtype)
     for name, _ in list(model.named_parameters()):
         owner, _, attribute = name.rpartition(".")
         value = pretrained.tensors[name].float()
         setattr(model.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
     return model.eval()
+
+
+def _prepare_linears(pretrained: Pretrained, encoder: TokenEncoder, dtype: torch.dtype) -> None:
+    tokens = encoder.config
+    for name in [n for n, m in encoder.named_modules() if isinstance(m, nn.Linear)]:
+        words = tokens.word_dim > 0 and name == "projection"  # they stand beside the features, with a sign
+        rows: Rows = "positive" if tokens.activation == "relu" and not words else "spiky"
+        product = cpu_product([_stored(pretrained, f"tokens.{name}.weight")], dtype, rows=rows)
+        owner, _, attribute = name.rpartition(".")
+        ready = PreparedLinear(product, pretrained.tensors[f"tokens.{name}.bias"])
+        setattr(encoder.get_submodule(owner), attribute, ready)
+
+
+def _native_tokens(pretrained: Pretrained, encoder: TokenEncoder, dtype: torch.dtype) -> PreparedTokens | None:
+    """The encoder as one call, where it reads characters alone and this machine has that."""
+    config, held = encoder.config, pretrained.tensors
+    if encoder.characters is None or config.word_dim or config.activation != "relu":
+        return None
+
+    def linear(name: str) -> tuple[Matrix, Tensor]:
+        return _stored(pretrained, f"tokens.{name}.weight"), held[f"tokens.{name}.bias"]
+
+    ready = prepare_tokens(
+        held["tokens.characters.weight"],
+        [
+            Filter(*(held[f"tokens.convolutions.{k}.{part}"] for part in Filter._fields))
+            for k in range(len(config.filters))
+        ],
+        [(linear(f"highways.{k}.transform"), linear(f"highways.{k}.gate")) for k in range(config.n_highway)],
+        linear("projection") if config.project else None,
+        pad=config.pad_id,
+        mode=dtype,
+    )
+    return None if ready is None else PreparedTokens(ready, encoder.characters)
 
 
 def usual_mode(pretrained: Pretrained, device: torch.device) -> torch.dtype:

@@ -1,0 +1,11 @@
+"""int8 in C, where the machine has a compiler: the recurrence and the token encoder as single calls.
+
+What the libraries inside torch multiply, these do too, without a call for every few numbers in between; see lstm.c and
+tokens.c. `native_library()` is None where there is no such thing, and callers do without.
+"""
+
+from elmokit.kernels.native.library import native_library
+from elmokit.kernels.native.lstm import NativeLstm
+from elmokit.kernels.native.tokens import Linear, NativeTokens
+
+__all__ = ["Linear", "NativeLstm", "NativeTokens", "native_library"]

@@ -1,0 +1,80 @@
+"""The C sources of this folder as a library, compiled for the machine on first use and kept among the user's caches.
+
+Without a compiler, on a processor without AVX2, or with ELMOKIT_NATIVE=0 there is none.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from elmokit.formats import default_cache
+
+SOURCES = ("int8.h", "lstm.c", "tokens.c")
+# No contraction: a number must come out the same wherever in a vector, and beside whatever, it is computed.
+FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+PATIENCE = 120.0  # seconds that a compiler may take
+
+
+@cache
+def native_library() -> ctypes.CDLL | None:
+    """The compiled functions; None where they cannot be had."""
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    unwanted = os.environ.get("ELMOKIT_NATIVE", "1") == "0" or os.name != "posix"
+    if unwanted or platform.machine().lower() not in ("x86_64", "amd64") or shutil.which(compiler[0]) is None:
+        return None
+    sources = [Path(__file__).with_name(name) for name in SOURCES]
+    about = [*(source.read_bytes() for source in sources), repr((compiler, FLAGS)).encode(), _processor()]
+    name = f"int8-{hashlib.blake2b(bytes(1).join(about), digest_size=16).hexdigest()}.so"
+    try:
+        return _declared(_loaded(name, compiler, sources))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _loaded(name: str, compiler: Sequence[str], sources: Sequence[Path]) -> ctypes.CDLL:
+    """From the cache, or made; where the cache cannot be written to, made for this process alone."""
+    folder = default_cache() / "native"
+    if (folder / name).is_file():
+        return ctypes.CDLL(str(folder / name))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as passing:  # on the same disk, so that it appears as a whole
+            _compile(Path(passing) / name, compiler, sources).replace(folder / name)
+    except OSError:
+        with tempfile.TemporaryDirectory() as passing:  # a library that is loaded needs its file no more
+            return ctypes.CDLL(str(_compile(Path(passing) / name, compiler, sources)))
+    return ctypes.CDLL(str(folder / name))
+
+
+def _compile(path: Path, compiler: Sequence[str], sources: Sequence[Path]) -> Path:
+    command = [*compiler, *FLAGS, "-o", str(path), *(str(source) for source in sources if source.suffix == ".c")]
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+    return path
+
+
+def _processor() -> bytes:
+    """What the library is made for: machines of several kinds may share a cache."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return "\n".join(
+        [platform.processor(), *sorted({x for x in lines if x.startswith(("flags", "model name"))})]
+    ).encode()
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    whole, place = ctypes.c_int32, ctypes.c_void_p
+    library.elmokit_lstm.argtypes = [place, whole, place, whole, whole, whole, place, place, place, place, place]
+    library.elmokit_tokens.argtypes = [place, whole, whole, place, place]
+    for function in (library.elmokit_lanes, library.elmokit_most, library.elmokit_lstm, library.elmokit_tokens):
+        function.restype = whole
+    return library

@@ -1,0 +1,200 @@
+/* A layer of the clipped LSTM, one direction and some rows of a batch: products and all that lies between them.
+ *
+ * The gates i, j, f, o of W cells are one block of a matrix, so that a block's sums finish those cells while they are
+ * at hand. What is projected never exceeds 1 but is spiky, and a byte would lose most of it: it goes as two, the second
+ * holding what the first left over.
+ */
+#include "int8.h"
+
+#define STEPS (MOST / 2)
+#define FINE (MOST == 255 ? 8 : 7) /* bits that the second byte adds to the first */
+
+typedef struct {
+    const Matrix *input, *recurrent, *projection; /* no projection: the output is the cell's own */
+    const float *bias;                            /* (blocks, 4, W) the forget bias included */
+    int32_t inputs, cells, outputs;
+    float cell_clip, output_clip;
+} Layer;
+
+typedef struct { /* input products that are ready, of rows that differ */
+    int32_t most, count;
+    uint8_t *bytes;   /* (most, inputs) */
+    float *largest;   /* (most) */
+    float *sums;      /* (most, blocks, 4, W) */
+    int32_t *places;  /* of a hash table, `mask` + 1 of them: which row, or -1 */
+    uint32_t mask;
+} Ready;
+
+int32_t elmokit_lanes(void) { return W; }
+int32_t elmokit_most(void) { return MOST; }
+
+/* Which of the ready rows x (inputs) is. Words are often met again, and what they give to the gates is the same. */
+static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
+    int32_t size = layer->input->inputs, own = ready->count;
+    uint8_t *bytes = ready->bytes + (int64_t)own * size;
+    ready->largest[own] = quantise(layer->inputs, x, layer->input, bytes);
+    uint32_t hash = 0;
+    memcpy(&hash, ready->largest + own, 4);
+    for (int32_t k = 0; k < size; k += 4) {
+        uint32_t four;
+        memcpy(&four, bytes + k, 4);
+        hash = (hash ^ four) * 0x9e3779b1u;
+        hash ^= hash >> 15;
+    }
+    for (uint32_t at = hash & ready->mask;; at = (at + 1) & ready->mask) {
+        int32_t known = ready->places[at];
+        if (known < 0) {
+            ready->places[at] = own;
+            return ready->count++;
+        }
+        if (ready->largest[known] == ready->largest[own] &&
+            !memcmp(ready->bytes + (int64_t)known * size, bytes, (size_t)size))
+            return known;
+    }
+}
+
+/* The rows' bytes to what they give to the gates, bias included. */
+static void feed(const Layer *layer, Ready *ready, int32_t *sums) {
+    const Matrix *matrix = layer->input;
+    int64_t width = (int64_t)matrix->blocks * 4 * W;
+    for (int32_t first = 0; first < ready->count; first += CHUNK) {
+        int32_t M = smaller(ready->count - first, CHUNK);
+        for (int32_t b = 0; b < matrix->blocks; b++) {
+            multiply(M, ready->bytes + (int64_t)first * matrix->inputs, matrix, b, sums);
+            for (int32_t m = 0; m < M; m++)
+                for (int32_t v = 0; v < 4; v++) {
+                    int64_t place = (int64_t)(4 * b + v) * W;
+                    floats sum = from(sums + (4 * m + v) * W) * get(matrix->scale + place);
+                    put(ready->sums + (first + m) * width + place, sum * ready->largest[first + m] + get(layer->bias + place));
+                }
+        }
+    }
+}
+
+/* The cells' output as two bytes: the nearest, and what that leaves over, 2^FINE times as large. */
+static inline void put_pair(floats shown, uint8_t *near_bytes, uint8_t *rest_bytes) {
+    whole q = nearest(shown * (float)(STEPS << FINE)), near = (q + (1 << (FINE - 1))) >> FINE;
+    whole rest = q - (near << FINE) + (STEPS + 1);
+    near += STEPS + 1;
+    for (int l = 0; l < W; l++) near_bytes[l] = (uint8_t)near[l];
+    for (int l = 0; l < W; l++) rest_bytes[l] = (uint8_t)rest[l];
+}
+
+/* Pairs of bytes (M, 2, inputs) to the layer's output (M, P). */
+static void project(const Layer *layer, int32_t M, const uint8_t *pairs, int32_t *sums, float *out) {
+    const Matrix *matrix = layer->projection;
+    int32_t P = layer->outputs;
+    for (int32_t b = 0; b < matrix->blocks; b++) {
+        multiply(2 * M, pairs, matrix, b, sums);
+        const float *scale = matrix->scale + (int64_t)b * 4 * W;
+        size_t size = 4 * (size_t)smaller(P - b * 4 * W, 4 * W);
+        for (int32_t m = 0; m < M; m++) {
+            float made[4 * W];
+            for (int v = 0; v < 4; v++) {
+                floats near = from(sums + (8 * m + v) * W), rest = from(sums + (8 * m + 4 + v) * W);
+                put(made + v * W, within((rest * (1.0f / (1 << FINE)) + near) * get(scale + v * W), layer->output_clip));
+            }
+            memcpy(out + (int64_t)m * P + b * 4 * W, made, size);
+        }
+    }
+}
+
+/* A step of M <= CHUNK rows: `slots` (M) of the ready inputs, the state before (M, P) or none where it is 0, cells
+ * (M, blocks, W) in place, the output (M, P). `bytes` and `pairs` are room for what is multiplied. */
+static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_t *slots, const float *before,
+                 float *cells, uint8_t *bytes, uint8_t *pairs, int32_t *sums, float *out) {
+    const Matrix *recurrent = layer->recurrent;
+    int32_t P = layer->outputs, H = layer->cells, last = layer->projection ? layer->projection->inputs : 0;
+    int64_t width = (int64_t)recurrent->blocks * W;
+    float largest[CHUNK];
+    for (int32_t m = 0; before && m < M; m++)
+        largest[m] = quantise(P, before + (int64_t)m * P, recurrent, bytes + (int64_t)m * recurrent->inputs);
+    for (int32_t b = 0; b < recurrent->blocks; b++) {
+        const float *scale = recurrent->scale + (int64_t)b * 4 * W;
+        if (before) multiply(M, bytes, recurrent, b, sums);
+        for (int32_t m = 0; m < M; m++) {
+            const float *input = ready->sums + (slots[m] * width + (int64_t)b * W) * 4;
+            floats gate[4];
+            for (int v = 0; v < 4; v++) {
+                gate[v] = get(input + v * W);
+                if (before) gate[v] = from(sums + (4 * m + v) * W) * get(scale + v * W) * largest[m] + gate[v];
+            }
+            float *cell = cells + m * width + (int64_t)b * W;
+            floats next = sigmoid(gate[2]) * get(cell) + sigmoid(gate[0]) * tanh_of(gate[1]);
+            next = within(next, layer->cell_clip);
+            put(cell, next);
+            floats shown = sigmoid(gate[3]) * tanh_of(next);
+            if (last) {
+                uint8_t *to = pairs + (int64_t)m * 2 * last + b * W;
+                put_pair(shown, to, to + last);
+            } else {
+                float made[W];
+                put(made, shown);
+                memcpy(out + (int64_t)m * H + b * W, made, 4 * (size_t)smaller(H - b * W, W));
+            }
+        }
+    }
+    if (last) project(layer, M, pairs, sums, out);
+}
+
+/* Rows `first` to `end` of a batch over T steps: x (N, D) packed; `h` (B, P) and `c` (B, H) become each row's last
+ * state; out (N, P). `keep` (N) or none: 0 starts a row anew before that step. `stretch` is the number of different
+ * inputs that are multiplied ahead. Returns 0, or 1 where memory is lacking. */
+int32_t elmokit_lstm(const Layer *layer, int32_t T, const int32_t *steps, int32_t first, int32_t end, int32_t stretch,
+                     const float *x, const float *keep, float *h, float *c, float *out) {
+    int32_t P = layer->outputs, H = layer->cells, B = end - first, most = B > stretch ? B : stretch, ahead = 8 * most;
+    int64_t width = (int64_t)layer->recurrent->blocks * W, last = layer->projection ? layer->projection->inputs : 0;
+    uint32_t places = 1;
+    while (places < 2 * (uint32_t)most + 2) places *= 2;
+    Ready ready = {.most = most, .mask = places - 1};
+    ready.bytes = malloc((size_t)(most + 1) * (size_t)layer->input->inputs); /* one more for what may prove known */
+    ready.largest = malloc(4 * (size_t)(most + 1));
+    ready.sums = malloc(16 * (size_t)most * (size_t)width);
+    ready.places = malloc(4 * (size_t)places);
+    int32_t *slots = malloc(4 * (size_t)ahead), *sums = malloc(4 * 2 * CHUNK * 4 * W);
+    uint8_t *bytes = malloc(CHUNK * (size_t)layer->recurrent->inputs), *pairs = calloc(CHUNK * 2 * (size_t)last + 1, 1);
+    float *cells = calloc((size_t)B * (size_t)width, 4), *state = malloc(4 * (size_t)B * (size_t)P);
+    int32_t lacking = !ready.bytes || !ready.largest || !ready.sums || !ready.places || !slots || !sums || !bytes ||
+                      !pairs || !cells || !state;
+    if (!lacking) {
+        int32_t zero = 1;
+        memcpy(state, h + (int64_t)first * P, 4 * (size_t)B * (size_t)P);
+        for (int64_t k = 0; k < (int64_t)B * P; k++) zero &= state[k] == 0;
+        for (int32_t r = 0; r < B; r++) memcpy(cells + r * width, c + (int64_t)(first + r) * H, 4 * (size_t)H);
+        int64_t at = 0;                        /* where step t begins */
+        int32_t known = 0, used = 0, held = 0; /* steps whose inputs are ready; their rows, taken and all */
+        for (int32_t t = 0; t < T && steps[t] > first; at += steps[t], t++) {
+            int32_t M = smaller(steps[t], end) - first;
+            if (t == known) {
+                int64_t there = at;
+                memset(ready.places, 0xff, 4 * (size_t)places);
+                ready.count = used = held = 0;
+                for (; known < T && steps[known] > first; there += steps[known], known++) {
+                    int32_t n = smaller(steps[known], end) - first;
+                    if (held && (ready.count + n > most || held + n > ahead)) break;
+                    for (int32_t m = 0; m < n; m++)
+                        slots[held++] = add_row(layer, x + (there + first + m) * layer->inputs, &ready);
+                }
+                feed(layer, &ready, sums);
+            }
+            for (int32_t m = 0; keep && m < M; m++)
+                if (keep[at + first + m] == 0) {
+                    memset(state + (int64_t)m * P, 0, 4 * (size_t)P);
+                    memset(cells + m * width, 0, 4 * (size_t)width);
+                }
+            for (int32_t m = 0; m < M; m += CHUNK) {
+                float *now = out + (at + first + m) * P, *before = state + (int64_t)m * P;
+                int32_t n = smaller(M - m, CHUNK);
+                step(layer, n, &ready, slots + used + m, zero ? NULL : before, cells + m * width, bytes, pairs, sums, now);
+                memcpy(before, now, 4 * (size_t)n * (size_t)P);
+            }
+            used += M;
+            zero = 0;
+        }
+        memcpy(h + (int64_t)first * P, state, 4 * (size_t)B * (size_t)P);
+        for (int32_t r = 0; r < B; r++) memcpy(c + (int64_t)(first + r) * H, cells + r * width, 4 * (size_t)H);
+    }
+    void *owned[] = {ready.bytes, ready.largest, ready.sums, ready.places, slots, sums, bytes, pairs, cells, state};
+    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
+    return lacking;
+}

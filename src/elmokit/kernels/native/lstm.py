@@ -1,0 +1,119 @@
+"""One LSTM layer, all directions, in C. Directions never mix and rows do not either, so each thread takes some."""
+
+import ctypes
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.kernels.contract import LstmRules, LstmState
+from elmokit.kernels.int8 import Int8Matrix
+from elmokit.kernels.native.matrices import Columns, PackedMatrix
+from elmokit.kernels.native.threads import side_by_side, thread_count
+
+STRETCH_BYTES = 16 << 20  # of input products held ahead
+FEW_ROWS = 4  # that are not worth another thread
+
+
+class CLayer(ctypes.Structure):
+    """`Layer` of lstm.c."""
+
+    _fields_ = (
+        ("input", ctypes.c_void_p),
+        ("recurrent", ctypes.c_void_p),
+        ("projection", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("inputs", ctypes.c_int32),
+        ("cells", ctypes.c_int32),
+        ("outputs", ctypes.c_int32),
+        ("cell_clip", ctypes.c_float),
+        ("output_clip", ctypes.c_float),
+    )
+
+
+class Direction:
+    """What one direction's `Layer` points to."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        w_x: Int8Matrix,
+        w_h: Int8Matrix,
+        bias: Tensor,
+        projection: Int8Matrix | None,
+        rules: LstmRules,
+    ) -> None:
+        most, lanes = library.elmokit_most(), library.elmokit_lanes()
+        H = len(bias) // 4
+        gates = Columns(4 * H, lanes=lanes, gates=True)
+        whole = bias.float().clone()
+        whole[2 * H : 3 * H] += rules.forget_bias
+        self.bias = gates.order(whole)
+        self.matrices = [PackedMatrix(matrix, gates, most=most) for matrix in (w_x, w_h)]
+        if projection is not None:
+            outputs = Columns(len(projection.values), lanes=lanes)
+            self.matrices.append(PackedMatrix(projection, outputs, most=most))
+        self.structure = CLayer(
+            self.matrices[0].address,
+            self.matrices[1].address,
+            None if projection is None else self.matrices[2].address,
+            self.bias.data_ptr(),
+            w_x.values.shape[1],
+            H,
+            H if projection is None else len(projection.values),
+            *(float("inf") if clip is None else clip for clip in (rules.cell_clip, rules.proj_clip)),
+        )
+
+
+class NativeLstm:
+    """One layer; called like a `CpuLstm`."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        w_x: Iterable[Int8Matrix],
+        w_h: Iterable[Int8Matrix],
+        bias: Tensor,
+        projection: Iterable[Int8Matrix] | None,
+        rules: LstmRules,
+    ) -> None:
+        self.library = library
+        outs = [None] * len(bias) if projection is None else projection
+        self.directions = [
+            Direction(library, *parts, rules) for parts in zip(w_x, w_h, bias.unbind(), outs, strict=True)
+        ]
+
+    @torch.no_grad()
+    def __call__(
+        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
+        x = x.float().contiguous()  # (R, N, D)
+        h, c = (part.float().clone(memory_format=torch.contiguous_format) for part in state)  # (R, B, P), (R, B, H)
+        kept = None if keep is None else keep.float().contiguous()  # (R, N)
+        out = torch.empty(*x.shape[:2], h.shape[2])  # (R, N, P)
+        told = (ctypes.c_int32 * len(steps))(*steps)
+        stretch = STRETCH_BYTES // (16 * c.shape[2])
+        tasks: list[Callable[[], int]] = []
+        for r, direction in enumerate(self.directions):
+            places = [tensor[r].data_ptr() for tensor in (h, c, out)]
+            masked = None if kept is None else kept[r].data_ptr()
+            layer = ctypes.byref(direction.structure)
+            for first, end in pairwise(_shares(steps, -(-thread_count() // len(self.directions)))):
+                run = partial(self.library.elmokit_lstm, layer, len(steps), told, first, end, stretch)
+                tasks.append(partial(run, x[r].data_ptr(), masked, *places))
+        side_by_side(tasks)
+        return out, LstmState(h, c)
+
+
+def _shares(steps: tuple[int, ...], threads: int) -> list[int]:
+    """Where to cut the rows so that each of some threads has about as many words."""
+    rows = steps[0] if steps else 0
+    threads = min(threads, rows // FEW_ROWS)
+    if threads < 2:
+        return [0, rows]
+    before = np.minimum(np.array(steps)[:, None], np.arange(rows + 1)).sum(axis=0)  # (rows + 1,) words of earlier rows
+    cuts = np.searchsorted(before, before[-1] * np.arange(1, threads) / threads)
+    return [0, *cuts.tolist(), rows]
