@@ -54,7 +54,7 @@ typedef float floats __attribute__((vector_size(4 * W)));
 typedef int32_t whole __attribute__((vector_size(4 * W)));
 
 typedef struct {
-    int32_t inputs;        /* filled up to a multiple of 4 */
+    int32_t inputs;        /* filled up to a multiple of W, so that whole vectors of bytes can be written */
     int32_t blocks;        /* of 4 * W outputs, the last of them filled up */
     int32_t shift;         /* the byte that stands for 0: in the middle, or 0 where no input is negative */
     const int8_t *values;  /* (blocks, inputs / 4, 4, W, 4) */

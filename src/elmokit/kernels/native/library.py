@@ -26,32 +26,33 @@ PATIENCE = 120.0  # seconds that a compiler may take
 @cache
 def native_library() -> ctypes.CDLL | None:
     """The compiled functions; None where they cannot be had."""
-    compiler = shlex.split(os.environ.get("CC") or "cc")
     unwanted = os.environ.get("ELMOKIT_NATIVE", "1") == "0" or os.name != "posix"
-    if unwanted or platform.machine().lower() not in ("x86_64", "amd64") or shutil.which(compiler[0]) is None:
+    if unwanted or platform.machine().lower() not in ("x86_64", "amd64"):
         return None
-    sources = [Path(__file__).with_name(name) for name in SOURCES]
-    about = [*(source.read_bytes() for source in sources), repr((compiler, FLAGS)).encode(), _processor()]
-    name = f"int8-{hashlib.blake2b(bytes(1).join(about), digest_size=16).hexdigest()}.so"
     try:
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        if shutil.which(compiler[0]) is None:
+            return None
+        sources = [Path(__file__).with_name(name) for name in SOURCES]
+        about = [*(source.read_bytes() for source in sources), repr((compiler, FLAGS)).encode(), _processor()]
+        name = f"int8-{hashlib.blake2b(bytes(1).join(about), digest_size=16).hexdigest()}.so"
         return _declared(_loaded(name, compiler, sources))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, ValueError, subprocess.SubprocessError):  # CC is no command line, or one that fails
         return None
 
 
 def _loaded(name: str, compiler: Sequence[str], sources: Sequence[Path]) -> ctypes.CDLL:
     """From the cache, or made; where the cache cannot be written to, made for this process alone."""
-    folder = default_cache() / "native"
-    if (folder / name).is_file():
-        return ctypes.CDLL(str(folder / name))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as passing:  # on the same disk, so that it appears as a whole
-            _compile(Path(passing) / name, compiler, sources).replace(folder / name)
-    except OSError:
+        kept = default_cache() / "native" / name
+        if not kept.is_file():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=kept.parent) as passing:  # on the same disk, to appear as a whole
+                _compile(Path(passing) / name, compiler, sources).replace(kept)
+        return ctypes.CDLL(str(kept))
+    except (OSError, RuntimeError):  # nothing may be written or loaded there, what is there is spoilt, nobody's home
         with tempfile.TemporaryDirectory() as passing:  # a library that is loaded needs its file no more
             return ctypes.CDLL(str(_compile(Path(passing) / name, compiler, sources)))
-    return ctypes.CDLL(str(folder / name))
 
 
 def _compile(path: Path, compiler: Sequence[str], sources: Sequence[Path]) -> Path:

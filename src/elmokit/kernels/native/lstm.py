@@ -93,9 +93,10 @@ class NativeLstm:
         x = x.float().contiguous()  # (R, N, D)
         h, c = (part.float().clone(memory_format=torch.contiguous_format) for part in state)  # (R, B, P), (R, B, H)
         kept = None if keep is None else keep.float().contiguous()  # (R, N)
-        out = torch.empty(*x.shape[:2], h.shape[2])  # (R, N, P)
+        self._check(x, h, c, steps, kept)
+        out = x.new_empty(*x.shape[:2], h.shape[2])  # (R, N, P)
         told = (ctypes.c_int32 * len(steps))(*steps)
-        stretch = STRETCH_BYTES // (16 * c.shape[2])
+        stretch = min(STRETCH_BYTES // (16 * c.shape[2]), x.shape[1])
         tasks: list[Callable[[], int]] = []
         for r, direction in enumerate(self.directions):
             places = [tensor[r].data_ptr() for tensor in (h, c, out)]
@@ -107,13 +108,25 @@ class NativeLstm:
         side_by_side(tasks)
         return out, LstmState(h, c)
 
+    def _check(self, x: Tensor, h: Tensor, c: Tensor, steps: tuple[int, ...], keep: Tensor | None) -> None:
+        """C would read and write beyond what does not fit."""
+        R, N, B, layer = len(self.directions), sum(steps), h.shape[1], self.directions[0].structure
+        expected = [(R, N, layer.inputs), (R, B, layer.outputs), (R, B, layer.cells), (R, N)]
+        given = [x, h, c] if keep is None else [x, h, c, keep]
+        shapes = [tuple(part.shape) for part in given]
+        if shapes != expected[: len(given)] or any(part.device.type != "cpu" for part in given):
+            raise ValueError(f"x, h, c and keep are {shapes} on {x.device}; expected {expected[: len(given)]} on a CPU")
+        if any(before < rows for before, rows in pairwise((B, *steps, 0))):
+            raise ValueError(f"steps {steps} of {B} rows; expected the longest first, so that no step has more rows")
+
 
 def _shares(steps: tuple[int, ...], threads: int) -> list[int]:
     """Where to cut the rows so that each of some threads has about as many words."""
     rows = steps[0] if steps else 0
     threads = min(threads, rows // FEW_ROWS)
     if threads < 2:
-        return [0, rows]
-    before = np.minimum(np.array(steps)[:, None], np.arange(rows + 1)).sum(axis=0)  # (rows + 1,) words of earlier rows
-    cuts = np.searchsorted(before, before[-1] * np.arange(1, threads) / threads)
-    return [0, *cuts.tolist(), rows]
+        return [0, rows] if rows else []
+    lengths = np.searchsorted(-np.array(steps), -np.arange(rows))  # (rows,) steps that a row takes part in
+    words = lengths.cumsum()  # (rows,) of a row and all before it
+    cuts = 1 + np.searchsorted(words, words[-1] * np.arange(1, threads) / threads)
+    return sorted({0, *cuts.tolist(), rows})  # a long sentence may be worth several shares: there are fewer then

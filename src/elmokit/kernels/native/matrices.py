@@ -47,7 +47,7 @@ class PackedMatrix:
 
     def __init__(self, matrix: Int8Matrix, columns: Columns, *, most: int, positive: bool = False) -> None:
         steps, shift = (most, 0) if positive else (most // 2, most // 2 + 1)
-        K, size = -(-matrix.values.shape[1] // 4) * 4, 4 * columns.lanes
+        K, size = -(-matrix.values.shape[1] // columns.lanes) * columns.lanes, 4 * columns.lanes
         blocks = len(columns.source) // size
         self.values = torch.empty(blocks, K // 4, 4, columns.lanes, 4, dtype=torch.int8)
         for first in range(0, blocks, PIECE):  # so that no other copy of the matrix is made

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from queue import Empty, SimpleQueue
 
@@ -14,11 +14,15 @@ def side_by_side(tasks: Sequence[Callable[[], int]]) -> None:
     waiting: SimpleQueue[Callable[[], int]] = SimpleQueue()
     for task in tasks:
         waiting.put(task)
-    others = [_threads(os.getpid()).submit(_work, waiting) for _ in range(min(thread_count(), len(tasks)) - 1)]
-    lacking = _work(waiting)
-    for other in others:
-        lacking |= other.result()
-    if lacking:
+    others: list[Future[int]] = []
+    try:
+        for _ in range(min(thread_count(), len(tasks)) - 1):
+            others.append(_threads(os.getpid()).submit(_work, waiting))
+        lacking = _work(waiting)
+    finally:  # when interrupted, too: what C still reads and writes must not be freed
+        started = [other for other in others if not other.cancel()]  # the rest waits for threads, and is not needed
+        wait(started)
+    if lacking or any(other.result() for other in started):
         raise MemoryError("not enough memory for a batch of sentences; embed fewer at a time")
 
 

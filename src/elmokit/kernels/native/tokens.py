@@ -100,6 +100,7 @@ class NativeTokens:
         pad: int | None,
     ) -> None:
         self.library, self.n_characters = library, len(characters)
+        self.widest = max(bank.weight.shape[2] for bank in filters)
         self.banks = [NativeBank(library, characters, bank) for bank in filters]
         self.highways = [[NativeLinear(library, linear) for linear in pair] for pair in highways]
         self.projection = None if projection is None else NativeLinear(library, projection)
@@ -127,9 +128,11 @@ class NativeTokens:
     @torch.no_grad()
     def __call__(self, types: Tensor) -> Tensor:
         U, C = types.shape
-        out = torch.empty(U, self.outputs)
+        out = torch.empty(U, self.outputs, dtype=torch.float32, device="cpu")
         if not U:
             return out
+        if self.widest > C or types.device.type != "cpu":
+            raise ValueError(f"words of {C} characters on {types.device}; expected {self.widest} or more, on a CPU")
         low, high = types.aminmax()
         if low < 0 or high >= self.n_characters:
             raise IndexError(f"characters go from 0 to {self.n_characters - 1}; met {int(low)} to {int(high)}")
