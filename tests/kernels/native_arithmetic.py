@@ -1,4 +1,4 @@
-"""What the C of elmokit.kernels.native computes, in torch: int64 sums, and float32 outside them, operation by operation.
+"""What the C of elmokit.kernels.native computes, in torch: sums in int64, all else in float32, step by step.
 
 Nothing is packed, shared out or looked up here; so results should be the same bit for bit, whatever C does of that.
 """
