@@ -4,9 +4,13 @@ import pytest
 import torch
 from lstm_problems import Problem
 
-from elmokit.kernels import LstmRules, LstmState, clipped_lstm, cpu_lstm, reference_lstm
+from elmokit.kernels import LstmRules, LstmState, clipped_lstm, cpu_lstm, cpu_prepare, reference_lstm
 from elmokit.kernels.contract import PreparedRecurrence
+from elmokit.kernels.cpu import cpu_features
+from elmokit.kernels.cpu_lstm import CpuLstm
 from elmokit.kernels.cpu_prepare import prepare_lstm
+from elmokit.kernels.int8 import Int8Product
+from elmokit.kernels.native import NativeLstm, native_library
 
 PROBLEMS = [
     Problem((3, 3, 3)),
@@ -27,9 +31,16 @@ def prepared(problem: Problem, mode: torch.dtype) -> PreparedRecurrence:
     return prepare_lstm(list(w_x), list(w_h), bias, None if w_p is None else list(w_p), rules, mode)
 
 
+@pytest.fixture
+def without_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there is no compiler: torch runs int8 too. What C does of it has its own tests."""
+    monkeypatch.setattr(cpu_prepare, "native_library", lambda: None)
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize(("mode", "allowed"), [("float32", 1e-6), ("bfloat16", 0.02), ("int8", 0.06)])
 @pytest.mark.parametrize("size", [1, 16 << 20])
+@pytest.mark.usefixtures("without_c")
 def test_equals_the_plain_recurrence(
     problem: Problem, mode: str, allowed: float, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,6 +51,7 @@ def test_equals_the_plain_recurrence(
     expected, last = reference_lstm(x, weights, state, steps, rules, keep=problem.kept())
     kept = problem.kept()
     layer = prepared(problem, getattr(torch, mode))
+    assert isinstance(layer, CpuLstm)
     given = LstmState(state.h.float(), state.c.float())
     before = given.h.clone(), given.c.clone()
     out, ended = layer(x.float(), given, steps, keep=None if kept is None else kept.float())
@@ -48,6 +60,28 @@ def test_equals_the_plain_recurrence(
         assert float((found.double() - exact).norm() / exact.norm()) < allowed
     assert torch.equal(given.h, before[0]), "the state that was given stays as it was"
     assert torch.equal(given.c, before[1])
+
+
+@pytest.mark.skipif(native_library() is None, reason="int8 does not run in C here")
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_equals_the_plain_recurrence_in_c(problem: Problem) -> None:
+    """Through the same door."""
+    x, weights, state, steps, rules = problem.arguments(problem.parts())
+    expected, last = reference_lstm(x, weights, state, steps, rules, keep=problem.kept())
+    layer = prepared(problem, torch.int8)
+    assert isinstance(layer, NativeLstm)
+    out, ended = layer(x, state, steps, keep=problem.kept())
+    for found, exact in ((out, expected), (ended.h, last.h), (ended.c, last.c)):
+        assert found.dtype == torch.float32
+        assert float((found.double() - exact).norm() / exact.norm()) < 0.06
+
+
+@pytest.mark.skipif(not cpu_features().onednn, reason="torch has no oneDNN here")
+@pytest.mark.usefixtures("without_c")
+def test_int8_runs_in_torch_where_there_is_no_compiler() -> None:
+    layer = prepared(Problem((3, 2)), torch.int8)
+    assert isinstance(layer, CpuLstm)
+    assert all(isinstance(part, Int8Product) for part in (layer.input, layer.recurrent, layer.projection))
 
 
 def test_zero_state_gives_what_any_state_gives() -> None:
