@@ -1,5 +1,7 @@
 """dtype as one switch: float32, bfloat16 and int8 on a CPU, near the exact vectors and blind to the batch."""
 
+import copy
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +232,18 @@ def test_the_switch_can_be_turned_for_one_call() -> None:
     rounded = elmo.encode("one sentence", dtype="int8")
     assert 0 < np.abs(rounded - exact).max() < 0.1
     np.testing.assert_array_equal(elmo.encode("one sentence"), exact)
+
+
+@pytest.mark.parametrize("mode", ["float32", "bfloat16", "int8"])
+def test_copies_can_be_made_and_sent_to_other_processes(mode: str, tmp_path: Path) -> None:
+    save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
+    for pretrained in (MODEL.pretrained, load_pretrained(tmp_path)):
+        elmo = Elmo(pretrained, device="cpu", dtype=mode)
+        expected = elmo.encode_layers(TEXT)
+        for another in (copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
+            assert another.dtype == elmo.dtype
+            for found, exact in zip(another.encode_layers(TEXT), expected, strict=True):
+                np.testing.assert_array_equal(found, exact)
 
 
 def test_joined_parts_without_such_a_mode_run_in_float32() -> None:

@@ -97,6 +97,14 @@ class Elmo(Encoder):
     def _usual(self, device: torch.device) -> torch.dtype:
         return usual_mode(self.pretrained, device)
 
+    def __getstate__(self) -> dict[str, object]:
+        """For copies and other processes: all but the network, which is laid out for one machine."""
+        return {name: value for name, value in vars(self).items() if name != "_runner"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._runner = self._build(*self._at)
+
     @property
     def width(self) -> int:
         """D, the size of one layer's vector."""
