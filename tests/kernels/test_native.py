@@ -154,6 +154,15 @@ def test_stretches_change_nothing(name: str, stretch: int, monkeypatch: pytest.M
     assert_same(case.run(), whole)
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+@pytest.mark.parametrize("name", ["more than two chunks", "no projection"])
+def test_threads_change_nothing(name: str, number: int, threads: None) -> None:
+    """Where rows start anew, too, and some never run."""
+    case = Case(PROBLEMS[name])
+    torch.set_num_threads(number)
+    assert_same(case.run(), case.emulated())
+
+
 def test_words_met_again_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a step, in later steps, and so often that eight stretches' rows are not enough."""
     case = Case(Problem((9,) * 20, D=9, H=13, P=7))
