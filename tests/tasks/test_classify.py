@@ -17,6 +17,7 @@ from elmokit.tasks.classify import (
     CLASSIFY,
     SENTIMENT,
     SENTIMENTS,
+    Classification,
     Classifier,
     ClassifierNetwork,
     ClassifySettings,
@@ -200,6 +201,15 @@ def test_each_use_has_its_settings() -> None:
     quick = load_setup(SENTIMENT, quick=True)
     assert (quick.settings.phrase_words, quick.settings.integrators, quick.training.epochs) == (4, 1, 5)
     assert load_setup(CLASSIFY, quick=True).settings.phrase_words == 1
+
+
+@pytest.mark.parametrize("task", [SENTIMENT, CLASSIFY])
+@pytest.mark.parametrize("quick", [False, True])
+def test_word_vectors_are_dropped_out_unless_told_otherwise(task: Classification, quick: bool) -> None:
+    usual = load_setup(task, quick=quick)
+    assert usual.features_config(n_words=9, word_dim=8, depth=3, width=6).dropout == 0.5
+    assert usual.settings.head == "maxout"
+    assert load_setup(task, quick=quick, flags={"feature_dropout": 0.0}).features.feature_dropout == 0
 
 
 def test_the_treebank(shared: Path) -> None:

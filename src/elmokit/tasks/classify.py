@@ -89,7 +89,8 @@ class Classification(Task[TextExample, ClassPrediction]):
 
     network = ClassifierNetwork
     settings = ClassifySettings()
-    features: Mapping[str, Any] = {"char_dim": 0, "elmo_l2": 0.001}
+    # Without dropout on trained word vectors the accuracy on SST-5 was about two points lower.
+    features: Mapping[str, Any] = {"char_dim": 0, "feature_dropout": 0.5, "elmo_l2": 0.001}
     training: Mapping[str, Any] = {"learning_rate": 5e-4, "epochs": 20}
     quick: Mapping[str, Any] = {"hidden": 100, "integrators": 1, "head_width": 200, "batch_size": 64, "patience": 3}
 
