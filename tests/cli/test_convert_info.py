@@ -13,6 +13,8 @@ import reference as ref
 from elmokit.cli.convert import convert
 from elmokit.cli.info import info
 from elmokit.errors import WeightsError
+from elmokit.kernels.cpu import cpu_features
+from elmokit.kernels.native import native_library
 from elmokit.weights import load_pretrained
 
 MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs" / "both"
@@ -113,6 +115,32 @@ def test_info_for_programs(model):
     assert (facts["layers"], facts["width"], facts["vocabulary"], facts["softmax"]) == (3, 8, 4, [4, 4])
     assert facts["lstm"]["projection_clip"] == 2.5
     assert facts["bytes_on_disk"] == sum(path.stat().st_size for path in model.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        ({"ELMOKIT_NATIVE": "0"}, "switched off by ELMOKIT_NATIVE=0"),
+        ({"CC": "nothing-there"}, "no compiler (cc, or what CC names) that makes them, or no AVX2"),
+    ],
+)
+def test_info_tells_how_this_cpu_runs_it(model, tmp_path, monkeypatch, machine, told):
+    monkeypatch.setenv("COLUMNS", "200")
+    there = native_library() is not None
+    assert json.loads(run("info", model, "--json"))["cpu"]["compiled"] == there
+    assert ("C functions compiled" in run("info", model)) == there
+    monkeypatch.delenv("ELMOKIT_NATIVE", raising=False)
+    for name, value in machine.items():
+        monkeypatch.setenv(name, value)
+    native_library.cache_clear()
+    try:
+        assert f"float32 unless told otherwise; C functions not compiled: {told}" in run("info", model)
+        run("convert", model, tmp_path / "own", "--dtype", "int8")
+        mode = "int8" if cpu_features().onednn else "float32"
+        facts = json.loads(run("info", tmp_path / "own", "--json"))
+        assert facts["cpu"] == {"mode": mode, "compiled": False, "why_not": told}
+    finally:
+        native_library.cache_clear()
 
 
 def test_info_for_people(model, tmp_path, monkeypatch):

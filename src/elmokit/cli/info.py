@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from elmokit.weights.pretrained import Pretrained
+
 FORMATS = {
     "elmokit": "elmokit (safetensors)",
     "official": "official (HDF5 and options.json)",
@@ -25,7 +27,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
 ) -> None:
-    """Describe a model: its format, shape, parameters, vocabulary, and what it was made with.
+    """Describe a model: its format, shape, parameters, vocabulary, what it was made with, and how this CPU runs it.
 
     The whole model is read and checked on the way, so what this describes can be used:
 
@@ -51,7 +53,7 @@ def info(
         typer.echo(json.dumps({**shape, "context": encoder.context}, indent=2) if as_json else encoder.info)
         return
     pretrained = load_pretrained(model, revision=revision)
-    facts = describe(pretrained) | {"bytes_on_disk": _size(pretrained.source)}
+    facts = describe(pretrained) | {"bytes_on_disk": _size(pretrained.source), "cpu": _on_cpu(pretrained)}
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
@@ -88,7 +90,7 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    lstm, inputs, tokenizer = facts["lstm"], facts["input"], facts["tokenizer"]
+    lstm, inputs, tokenizer, cpu = facts["lstm"], facts["input"], facts["tokenizer"], facts["cpu"]
     origin = f", made by {facts['origin']} tools" if facts["origin"] != facts["format"] else ""
     rows = [
         ("source", f"{facts['source']}  ({decimal(facts['bytes_on_disk'])})"),
@@ -106,6 +108,7 @@ def _print(facts: dict[str, Any]) -> None:
     clips = [
         f"{what} {lstm[key]:g}" for what, key in (("cell", "cell_clip"), ("output", "projection_clip")) if lstm[key]
     ]
+    made = "compiled" if cpu["compiled"] else f"not compiled: {cpu['why_not']}"
     rows += [
         ("LSTM", f"{_count(lstm['layers'], 'layer')} of {lstm['cell']} cells{projected}, {skip} skip connections"),
         ("clips", ", ".join(clips) or "none"),
@@ -113,6 +116,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("vocabulary", f"{facts['vocabulary']:,} words" if facts["vocabulary"] is not None else "none"),
         ("softmax", f"{facts['softmax'][0]:,} words" if facts["softmax"] else "none: gives vectors, not probabilities"),
         ("tokenizer", f"{tokenizer['name']}, version {tokenizer['version']}" if tokenizer else "the files do not say"),
+        ("on this CPU", f"{cpu['mode']} unless told otherwise; C functions {made}"),
     ]
     console = Console(highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -128,6 +132,30 @@ def _print(facts: dict[str, Any]) -> None:
     for part, count in facts["parameters"].items():
         counts.add_row(part, f"{count:,}", style="bold" if part == "total" else None)
     console.print(counts)
+
+
+def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
+    """Which mode is its default on a CPU, and whether there are functions in C, or why not."""
+    import torch
+
+    from elmokit.kernels.native import native_library
+    from elmokit.weights.prepare import usual_mode
+
+    mode = str(usual_mode(pretrained, torch.device("cpu"))).removeprefix("torch.")
+    compiled = native_library() is not None
+    return {"mode": mode, "compiled": compiled, "why_not": None if compiled else _hindrance()}
+
+
+def _hindrance() -> str:
+    """Why there are no functions in C; asked where there are none."""
+    import os
+    import platform
+
+    if os.environ.get("ELMOKIT_NATIVE") == "0":
+        return "switched off by ELMOKIT_NATIVE=0"
+    if os.name != "posix" or platform.machine().lower() not in ("x86_64", "amd64"):
+        return f"they are for x86 under Unix, not for {platform.machine()} under {platform.system()}"
+    return "no compiler (cc, or what CC names) that makes them, or no AVX2"
 
 
 def _count(n: int, what: str) -> str:
