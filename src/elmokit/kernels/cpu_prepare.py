@@ -1,15 +1,18 @@
 """A model's matrices laid out once for this CPU: which products, and what runs around them."""
 
 from collections.abc import Sequence
+from ctypes import CDLL
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from elmokit.kernels.char_cnn import Filter
 from elmokit.kernels.contract import LstmRules, PreparedRecurrence
+from elmokit.kernels.cpu import cpu_features
 from elmokit.kernels.cpu_lstm import CpuLstm
 from elmokit.kernels.native import Linear, NativeLstm, NativeTokens, native_library
-from elmokit.kernels.products import Matrix, cpu_product, quantised
+from elmokit.kernels.products import Matrix, cpu_product, quantised, rounded
 
 
 def prepare_lstm(
@@ -21,10 +24,11 @@ def prepare_lstm(
     mode: torch.dtype,
 ) -> PreparedRecurrence:
     """A layer whose matrices are given per direction, for many runs in this mode."""
-    library = native_library() if mode == torch.int8 else None
+    library = _library(mode)
     if library is not None:
-        last = None if projection is None else map(quantised, projection)
-        return NativeLstm(library, map(quantised, w_x), map(quantised, w_h), bias, last, rules)
+        as_held = partial(_held, mode)
+        last = None if projection is None else map(as_held, projection)
+        return NativeLstm(library, map(as_held, w_x), map(as_held, w_h), bias, last, rules)
     out = None if projection is None else cpu_product(projection, mode)
     return CpuLstm(cpu_product(w_x, mode), cpu_product(w_h, mode, packs=True), bias, out, rules)
 
@@ -42,12 +46,12 @@ def prepare_tokens(
 
     Linear layers are matrices with their biases; a highway's are its transform and its gate.
     """
-    library = native_library() if mode == torch.int8 else None
+    library = _library(mode)
     if library is None:
         return None
 
     def linear(pair: tuple[Matrix, Tensor]) -> Linear:
-        return Linear(quantised(pair[0]), pair[1])
+        return Linear(_held(mode, pair[0]), pair[1])
 
     return NativeTokens(
         library,
@@ -57,3 +61,14 @@ def prepare_tokens(
         None if projection is None else linear(projection),
         pad=pad,
     )
+
+
+def _library(mode: torch.dtype) -> CDLL | None:
+    """Who runs this mode in C. bfloat16 has instructions of its own on some CPUs, which torch's libraries know."""
+    features = cpu_features()
+    return None if mode == torch.bfloat16 and features.bfloat16 and features.onednn else native_library()
+
+
+def _held(mode: torch.dtype, matrix: Matrix) -> Matrix:
+    """A matrix as the mode holds it."""
+    return quantised(matrix) if mode == torch.int8 else rounded(matrix, mode).to(mode)

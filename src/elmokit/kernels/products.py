@@ -123,7 +123,7 @@ def cpu_product(
     features = features or cpu_features()
     if mode == torch.int8 and features.onednn:
         return Int8Product(map(quantised, matrices), features=features, rows=rows)
-    whole = [_rounded(matrix, mode) for matrix in matrices]
+    whole = [rounded(matrix, mode) for matrix in matrices]
     if mode == torch.bfloat16 and features.bfloat16 and features.onednn:
         return Bfloat16Product(whole)
     return FloatProduct([matrix.float() for matrix in whole], packs=packs and features.onednn)
@@ -134,7 +134,7 @@ def quantised(matrix: Matrix) -> Int8Matrix:
     return matrix if isinstance(matrix, Int8Matrix) else Int8Matrix(*quantise(matrix.float()))
 
 
-def _rounded(matrix: Matrix, mode: torch.dtype) -> Tensor:
+def rounded(matrix: Matrix, mode: torch.dtype) -> Tensor:
     """In the mode's type; for int8, which no library here multiplies, what is left of the mode: its weights."""
     if isinstance(matrix, Int8Matrix):
         matrix = dequantise(*matrix)

@@ -1,4 +1,4 @@
-"""int8 in C, where the machine has a compiler: the recurrence and the token encoder as single calls.
+"""The recurrence and the token encoder in C, where the machine has a compiler: single calls for int8 and floats.
 
 What the libraries inside torch multiply, these do too, without a call for every few numbers in between; see lstm.c and
 tokens.c. `native_library()` is None where there is no such thing, and callers do without.

@@ -17,9 +17,18 @@ from pathlib import Path
 
 from elmokit.formats import default_cache
 
-SOURCES = ("int8.h", "lstm.c", "tokens.c")
+SOURCES = ("products.h", "lstm.c", "tokens.c")
 # No contraction: a number must come out the same wherever in a vector, and beside whatever, it is computed.
-FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-shared",
+    "-fPIC",
+)
 PATIENCE = 120.0  # seconds that a compiler may take
 
 
@@ -35,7 +44,7 @@ def native_library() -> ctypes.CDLL | None:
             return None
         sources = [Path(__file__).with_name(name) for name in SOURCES]
         about = [*(source.read_bytes() for source in sources), repr((compiler, FLAGS)).encode(), _processor()]
-        name = f"int8-{hashlib.blake2b(bytes(1).join(about), digest_size=16).hexdigest()}.so"
+        name = f"elmokit-{hashlib.blake2b(bytes(1).join(about), digest_size=16).hexdigest()}.so"
         return _declared(_loaded(name, compiler, sources))
     except (OSError, ValueError, subprocess.SubprocessError):  # CC is no command line, or one that fails
         return None

@@ -1,10 +1,10 @@
 /* A layer of the clipped LSTM, one direction and some rows of a batch: products and all that lies between them.
  *
  * The gates i, j, f, o of W cells are one block of a matrix, so that a block's sums finish those cells while they are
- * at hand. What is projected never exceeds 1 but is spiky, and a byte would lose most of it: it goes as two, the second
- * holding what the first left over.
+ * at hand. What is projected never exceeds 1 but is spiky, and a byte would lose most of it: in int8 it goes as two, the
+ * second holding what the first left over.
  */
-#include "int8.h"
+#include "products.h"
 
 #define STEPS (MOST / 2)
 #define FINE (MOST == 255 ? 8 : 7) /* bits that the second byte adds to the first */
@@ -18,7 +18,7 @@ typedef struct {
 
 typedef struct { /* input products that are ready, of rows that differ */
     int32_t most, count;
-    uint8_t *bytes;   /* (most, inputs) */
+    uint8_t *bytes;   /* (most, row size) */
     float *largest;   /* (most) */
     float *sums;      /* (most, blocks, 4, W) */
     int32_t *places;  /* of a hash table, `mask` + 1 of them: which row, or -1 */
@@ -30,12 +30,13 @@ int32_t elmokit_most(void) { return MOST; }
 
 /* Which of the ready rows x (inputs) is. Words are often met again, and what they give to the gates is the same. */
 static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
-    int32_t size = layer->input->inputs, own = ready->count;
-    uint8_t *bytes = ready->bytes + (int64_t)own * size;
-    ready->largest[own] = quantise(layer->inputs, x, layer->input, bytes);
+    int64_t size = row_size(layer->input);
+    int32_t own = ready->count;
+    uint8_t *bytes = ready->bytes + own * size;
+    ready->largest[own] = take(layer->inputs, x, layer->input, bytes);
     uint32_t hash = 0;
     memcpy(&hash, ready->largest + own, 4);
-    for (int32_t k = 0; k < size; k += 4) {
+    for (int64_t k = 0; k < size; k += 4) {
         uint32_t four;
         memcpy(&four, bytes + k, 4);
         hash = (hash ^ four) * 0x9e3779b1u;
@@ -48,7 +49,7 @@ static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
             return ready->count++;
         }
         if (ready->largest[known] == ready->largest[own] &&
-            !memcmp(ready->bytes + (int64_t)known * size, bytes, (size_t)size))
+            !memcmp(ready->bytes + known * size, bytes, (size_t)size))
             return known;
     }
 }
@@ -60,39 +61,41 @@ static void feed(const Layer *layer, Ready *ready, int32_t *sums) {
     for (int32_t first = 0; first < ready->count; first += CHUNK) {
         int32_t M = smaller(ready->count - first, CHUNK);
         for (int32_t b = 0; b < matrix->blocks; b++) {
-            multiply(M, ready->bytes + (int64_t)first * matrix->inputs, matrix, b, sums);
+            multiply(M, ready->bytes + first * row_size(matrix), matrix, b, sums);
             for (int32_t m = 0; m < M; m++)
                 for (int32_t v = 0; v < 4; v++) {
                     int64_t place = (int64_t)(4 * b + v) * W;
-                    floats sum = from(sums + (4 * m + v) * W) * get(matrix->scale + place);
-                    put(ready->sums + (first + m) * width + place, sum * ready->largest[first + m] + get(layer->bias + place));
+                    floats sum = sum_at(matrix, sums + (4 * m + v) * W, place, ready->largest[first + m]);
+                    put(ready->sums + (first + m) * width + place, sum + get(layer->bias + place));
                 }
         }
     }
 }
 
 /* The cells' output as two bytes: the nearest, and what that leaves over, 2^FINE times as large. */
-static inline void put_pair(floats shown, uint8_t *near_bytes, uint8_t *rest_bytes) {
-    whole q = nearest(shown * (float)(STEPS << FINE)), near = (q + (1 << (FINE - 1))) >> FINE;
+static inline void put_pair(floats value, uint8_t *near_bytes, uint8_t *rest_bytes) {
+    whole q = nearest(value * (float)(STEPS << FINE)), near = (q + (1 << (FINE - 1))) >> FINE;
     whole rest = q - (near << FINE) + (STEPS + 1);
     near += STEPS + 1;
     for (int l = 0; l < W; l++) near_bytes[l] = (uint8_t)near[l];
     for (int l = 0; l < W; l++) rest_bytes[l] = (uint8_t)rest[l];
 }
 
-/* Pairs of bytes (M, 2, inputs) to the layer's output (M, P). */
-static void project(const Layer *layer, int32_t M, const uint8_t *pairs, int32_t *sums, float *out) {
+/* What the cells show, pairs of bytes (M, 2, inputs) or floats (M, inputs), to the layer's output (M, P). */
+static void project(const Layer *layer, int32_t M, const uint8_t *shown, int32_t *sums, float *out) {
     const Matrix *matrix = layer->projection;
-    int32_t P = layer->outputs;
+    int32_t P = layer->outputs, each = matrix->kind == INT8 ? 2 : 1;
     for (int32_t b = 0; b < matrix->blocks; b++) {
-        multiply(2 * M, pairs, matrix, b, sums);
-        const float *scale = matrix->scale + (int64_t)b * 4 * W;
+        multiply(each * M, shown, matrix, b, sums);
         size_t size = 4 * (size_t)smaller(P - b * 4 * W, 4 * W);
         for (int32_t m = 0; m < M; m++) {
             float made[4 * W];
             for (int v = 0; v < 4; v++) {
-                floats near = from(sums + (8 * m + v) * W), rest = from(sums + (8 * m + 4 + v) * W);
-                put(made + v * W, within((rest * (1.0f / (1 << FINE)) + near) * get(scale + v * W), layer->output_clip));
+                const int32_t *near = sums + (each * 4 * m + v) * W, *rest = near + 4 * W;
+                floats sum = each == 1 ? get((const float *)near)
+                                       : (from(rest) * (1.0f / (1 << FINE)) + from(near)) *
+                                             get(matrix->scale + (int64_t)(4 * b + v) * W);
+                put(made + v * W, within(sum, layer->output_clip));
             }
             memcpy(out + (int64_t)m * P + b * 4 * W, made, size);
         }
@@ -100,41 +103,44 @@ static void project(const Layer *layer, int32_t M, const uint8_t *pairs, int32_t
 }
 
 /* A step of M <= CHUNK rows: `slots` (M) of the ready inputs, the state before (M, P) or none where it is 0, cells
- * (M, blocks, W) in place, the output (M, P). `bytes` and `pairs` are room for what is multiplied. */
+ * (M, blocks, W) in place, the output (M, P). `bytes` and `shown` are room for what is multiplied. */
 static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_t *slots, const float *before,
-                 float *cells, uint8_t *bytes, uint8_t *pairs, int32_t *sums, float *out) {
+                 float *cells, uint8_t *bytes, uint8_t *shown, int32_t *sums, float *out) {
     const Matrix *recurrent = layer->recurrent;
     int32_t P = layer->outputs, H = layer->cells, last = layer->projection ? layer->projection->inputs : 0;
-    int64_t width = (int64_t)recurrent->blocks * W;
+    int32_t pairs = last && layer->projection->kind == INT8;
+    int64_t width = (int64_t)recurrent->blocks * W, size = row_size(recurrent);
     float largest[CHUNK];
     for (int32_t m = 0; before && m < M; m++)
-        largest[m] = quantise(P, before + (int64_t)m * P, recurrent, bytes + (int64_t)m * recurrent->inputs);
+        largest[m] = take(P, before + (int64_t)m * P, recurrent, bytes + m * size);
     for (int32_t b = 0; b < recurrent->blocks; b++) {
-        const float *scale = recurrent->scale + (int64_t)b * 4 * W;
         if (before) multiply(M, bytes, recurrent, b, sums);
         for (int32_t m = 0; m < M; m++) {
             const float *input = ready->sums + (slots[m] * width + (int64_t)b * W) * 4;
             floats gate[4];
             for (int v = 0; v < 4; v++) {
                 gate[v] = get(input + v * W);
-                if (before) gate[v] = from(sums + (4 * m + v) * W) * get(scale + v * W) * largest[m] + gate[v];
+                if (before)
+                    gate[v] = sum_at(recurrent, sums + (4 * m + v) * W, (int64_t)(4 * b + v) * W, largest[m]) + gate[v];
             }
             float *cell = cells + m * width + (int64_t)b * W;
             floats next = sigmoid(gate[2]) * get(cell) + sigmoid(gate[0]) * tanh_of(gate[1]);
             next = within(next, layer->cell_clip);
             put(cell, next);
-            floats shown = sigmoid(gate[3]) * tanh_of(next);
-            if (last) {
-                uint8_t *to = pairs + (int64_t)m * 2 * last + b * W;
-                put_pair(shown, to, to + last);
+            floats value = sigmoid(gate[3]) * tanh_of(next);
+            if (pairs) {
+                uint8_t *to = shown + (int64_t)m * 2 * last + b * W;
+                put_pair(value, to, to + last);
+            } else if (last) {
+                put((float *)shown + (int64_t)m * last + b * W, value);
             } else {
                 float made[W];
-                put(made, shown);
+                put(made, value);
                 memcpy(out + (int64_t)m * H + b * W, made, 4 * (size_t)smaller(H - b * W, W));
             }
         }
     }
-    if (last) project(layer, M, pairs, sums, out);
+    if (last) project(layer, M, shown, sums, out);
 }
 
 /* Rows `first` to `end` of a batch over T steps: x (N, D) packed; `h` (B, P) and `c` (B, H) become each row's last
@@ -147,15 +153,15 @@ int32_t elmokit_lstm(const Layer *layer, int32_t T, const int32_t *steps, int32_
     uint32_t places = 1;
     while (places < 2 * (uint32_t)most + 2) places *= 2;
     Ready ready = {.most = most, .mask = places - 1};
-    ready.bytes = malloc((size_t)(most + 1) * (size_t)layer->input->inputs); /* one more for what may prove known */
+    ready.bytes = malloc((size_t)(most + 1) * (size_t)row_size(layer->input)); /* one more for what may prove known */
     ready.largest = malloc(4 * (size_t)(most + 1));
     ready.sums = malloc(16 * (size_t)most * (size_t)width);
     ready.places = malloc(4 * (size_t)places);
     int32_t *slots = malloc(4 * (size_t)ahead), *sums = malloc(4 * 2 * CHUNK * 4 * W);
-    uint8_t *bytes = malloc(CHUNK * (size_t)layer->recurrent->inputs), *pairs = calloc(CHUNK * 2 * (size_t)last + 1, 1);
+    uint8_t *bytes = malloc(CHUNK * (size_t)row_size(layer->recurrent)), *shown = calloc(CHUNK * 4 * (size_t)last + 1, 1);
     float *cells = calloc((size_t)B * (size_t)width, 4), *state = malloc(4 * (size_t)B * (size_t)P);
     int32_t lacking = !ready.bytes || !ready.largest || !ready.sums || !ready.places || !slots || !sums || !bytes ||
-                      !pairs || !cells || !state;
+                      !shown || !cells || !state;
     if (!lacking) {
         int32_t zero = 1;
         memcpy(state, h + (int64_t)first * P, 4 * (size_t)B * (size_t)P);
@@ -185,7 +191,7 @@ int32_t elmokit_lstm(const Layer *layer, int32_t T, const int32_t *steps, int32_
             for (int32_t m = 0; m < M; m += CHUNK) {
                 float *now = out + (at + first + m) * P, *before = state + (int64_t)m * P;
                 int32_t n = smaller(M - m, CHUNK);
-                step(layer, n, &ready, slots + used + m, zero ? NULL : before, cells + m * width, bytes, pairs, sums, now);
+                step(layer, n, &ready, slots + used + m, zero ? NULL : before, cells + m * width, bytes, shown, sums, now);
                 memcpy(before, now, 4 * (size_t)n * (size_t)P);
             }
             used += M;
@@ -194,7 +200,7 @@ int32_t elmokit_lstm(const Layer *layer, int32_t T, const int32_t *steps, int32_
         memcpy(h + (int64_t)first * P, state, 4 * (size_t)B * (size_t)P);
         for (int32_t r = 0; r < B; r++) memcpy(c + (int64_t)(first + r) * H, cells + r * width, 4 * (size_t)H);
     }
-    void *owned[] = {ready.bytes, ready.largest, ready.sums, ready.places, slots, sums, bytes, pairs, cells, state};
+    void *owned[] = {ready.bytes, ready.largest, ready.sums, ready.places, slots, sums, bytes, shown, cells, state};
     for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
     return lacking;
 }

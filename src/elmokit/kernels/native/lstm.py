@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from elmokit.kernels.contract import LstmRules, LstmState
-from elmokit.kernels.int8 import Int8Matrix
 from elmokit.kernels.native.matrices import Columns, PackedMatrix
 from elmokit.kernels.native.threads import side_by_side, thread_count
+from elmokit.kernels.products import Matrix
 
 STRETCH_BYTES = 16 << 20  # of input products held ahead
 FEW_ROWS = 4  # that are not worth another thread
@@ -40,10 +40,10 @@ class Direction:
     def __init__(
         self,
         library: ctypes.CDLL,
-        w_x: Int8Matrix,
-        w_h: Int8Matrix,
+        w_x: Matrix,
+        w_h: Matrix,
         bias: Tensor,
-        projection: Int8Matrix | None,
+        projection: Matrix | None,
         rules: LstmRules,
     ) -> None:
         most, lanes = library.elmokit_most(), library.elmokit_lanes()
@@ -54,16 +54,16 @@ class Direction:
         self.bias = gates.order(whole)
         self.matrices = [PackedMatrix(matrix, gates, most=most) for matrix in (w_x, w_h)]
         if projection is not None:
-            outputs = Columns(len(projection.values), lanes=lanes)
+            outputs = Columns(_shape(projection)[0], lanes=lanes)
             self.matrices.append(PackedMatrix(projection, outputs, most=most))
         self.structure = CLayer(
             self.matrices[0].address,
             self.matrices[1].address,
             None if projection is None else self.matrices[2].address,
             self.bias.data_ptr(),
-            w_x.values.shape[1],
+            _shape(w_x)[1],
             H,
-            H if projection is None else len(projection.values),
+            H if projection is None else _shape(projection)[0],
             *(float("inf") if clip is None else clip for clip in (rules.cell_clip, rules.proj_clip)),
         )
 
@@ -74,10 +74,10 @@ class NativeLstm:
     def __init__(
         self,
         library: ctypes.CDLL,
-        w_x: Iterable[Int8Matrix],
-        w_h: Iterable[Int8Matrix],
+        w_x: Iterable[Matrix],
+        w_h: Iterable[Matrix],
         bias: Tensor,
-        projection: Iterable[Int8Matrix] | None,
+        projection: Iterable[Matrix] | None,
         rules: LstmRules,
     ) -> None:
         self.library = library
@@ -118,6 +118,10 @@ class NativeLstm:
             raise ValueError(f"x, h, c and keep are {shapes} on {x.device}; expected {expected[: len(given)]} on a CPU")
         if any(before < rows for before, rows in pairwise((B, *steps, 0))):
             raise ValueError(f"steps {steps} of {B} rows; expected the longest first, so that no step has more rows")
+
+
+def _shape(matrix: Matrix) -> torch.Size:
+    return matrix.shape if isinstance(matrix, Tensor) else matrix.values.shape
 
 
 def _shares(steps: tuple[int, ...], threads: int) -> list[int]:

@@ -3,7 +3,7 @@
  * A convolution sums what each character of a window gives at its place, and a character gives the same wherever it
  * stands: that is looked up, not multiplied. Nothing behind the convolutions is negative, so bytes need no sign.
  */
-#include "int8.h"
+#include "products.h"
 
 typedef struct {
     int32_t width, filters, pieces; /* pieces of 4 * W filters, the last of them filled up */
@@ -52,16 +52,16 @@ static void convolve(const Encoder *encoder, const Bank *bank, int32_t M, int32_
     }
 }
 
-static void quantise_rows(int32_t M, int32_t K, const float *x, const Matrix *matrix, uint8_t *bytes, float *largest) {
+static void take_rows(int32_t M, int32_t K, const float *x, const Matrix *matrix, uint8_t *bytes, float *largest) {
     for (int32_t m = 0; m < M; m++)
-        largest[m] = quantise(K, x + (int64_t)m * K, matrix, bytes + (int64_t)m * matrix->inputs);
+        largest[m] = take(K, x + (int64_t)m * K, matrix, bytes + m * row_size(matrix));
 }
 
 /* g * relu(transform x) + (1 - g) * x, g = sigmoid(gate x): x (M, F), in place. */
 static void pass(const Highway *highway, int32_t M, int32_t F, uint8_t *bytes, int32_t *sums, float *x) {
     float largest[CHUNK];
     int32_t *gates = sums + CHUNK * 4 * W;
-    quantise_rows(M, F, x, highway->transform, bytes, largest);
+    take_rows(M, F, x, highway->transform, bytes, largest);
     for (int32_t b = 0; b < highway->transform->blocks; b++) {
         int64_t block = (int64_t)b * 4 * W;
         multiply(M, bytes, highway->transform, b, sums);
@@ -72,8 +72,8 @@ static void pass(const Highway *highway, int32_t M, int32_t F, uint8_t *bytes, i
             memcpy(row, x + (int64_t)m * F + block, size);
             for (int v = 0; v < 4; v++) {
                 int64_t place = block + v * W;
-                floats t = from(sums + (4 * m + v) * W) * get(highway->transform->scale + place) * largest[m];
-                floats g = from(gates + (4 * m + v) * W) * get(highway->gate->scale + place) * largest[m];
+                floats t = sum_at(highway->transform, sums + (4 * m + v) * W, place, largest[m]);
+                floats g = sum_at(highway->gate, gates + (4 * m + v) * W, place, largest[m]);
                 t = larger(t + get(highway->transform_bias + place), all(0));
                 g = sigmoid(g + get(highway->gate_bias + place));
                 put(row + v * W, g * t + (1.0f - g) * get(row + v * W));
@@ -88,7 +88,7 @@ static void project(const Encoder *encoder, int32_t M, const float *x, uint8_t *
     const Matrix *matrix = encoder->projection;
     float largest[CHUNK];
     int32_t P = encoder->outputs;
-    quantise_rows(M, encoder->features, x, matrix, bytes, largest);
+    take_rows(M, encoder->features, x, matrix, bytes, largest);
     for (int32_t b = 0; b < matrix->blocks; b++) {
         multiply(M, bytes, matrix, b, sums);
         size_t size = 4 * (size_t)smaller(P - b * 4 * W, 4 * W);
@@ -96,7 +96,7 @@ static void project(const Encoder *encoder, int32_t M, const float *x, uint8_t *
             float made[4 * W];
             for (int v = 0; v < 4; v++) {
                 int64_t place = (int64_t)(4 * b + v) * W;
-                floats sum = from(sums + (4 * m + v) * W) * get(matrix->scale + place) * largest[m];
+                floats sum = sum_at(matrix, sums + (4 * m + v) * W, place, largest[m]);
                 put(made + v * W, sum + get(encoder->projection_bias + place));
             }
             memcpy(out + (int64_t)m * P + b * 4 * W, made, size);
@@ -114,7 +114,7 @@ int32_t elmokit_tokens(const Encoder *encoder, int32_t U, int32_t C, const int32
     int32_t F = encoder->features;
     size_t inputs = (size_t)F + W; /* of a matrix, filled up */
     float *x = malloc(CHUNK * 4 * (size_t)F);
-    uint8_t *bytes = malloc(CHUNK * inputs);
+    uint8_t *bytes = malloc(CHUNK * 4 * inputs);
     int32_t *sums = malloc(4 * 2 * CHUNK * 4 * W), lacking = !x || !bytes || !sums;
     for (int32_t first = 0; !lacking && first < U; first += CHUNK) {
         int32_t M = smaller(U - first, CHUNK), lengths[CHUNK];

@@ -1,4 +1,4 @@
-"""The token encoder of characters alone, ReLU and int8, in C. Words do not mix, so each thread takes some."""
+"""The token encoder of characters alone, with ReLU, in C. Words do not mix, so each thread takes some."""
 
 import ctypes
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from elmokit.kernels.char_cnn import Filter
-from elmokit.kernels.int8 import Int8Matrix
 from elmokit.kernels.native.matrices import Columns, PackedMatrix
 from elmokit.kernels.native.threads import side_by_side, thread_count
+from elmokit.kernels.products import Matrix
 
 FEW_WORDS = 4  # that are not worth another thread
 
@@ -59,7 +59,7 @@ class CEncoder(ctypes.Structure):
 class Linear(NamedTuple):
     """A matrix and its bias."""
 
-    matrix: Int8Matrix
+    matrix: Matrix
     bias: Tensor
 
 

@@ -1,0 +1,262 @@
+/* Rows of numbers times fixed matrices, and the arithmetic around it, in vectors as wide as the machine has them.
+ *
+ * A matrix is int8 with a scale for each output, or float32 or bfloat16. For int8 a row of activations becomes unsigned
+ * bytes in units of its largest number, and sums of products are exact integers; for floats a row stays what it is, and
+ * each of its sums is added up in an order of its own. So nothing else in a batch touches a row's numbers, whatever is
+ * computed beside it; the compiler may not contract operations, so that the same holds for what follows.
+ *
+ * Sums come in blocks of 4 vectors of W outputs. An int8 matrix lies in such blocks; in a vector four inputs stand side
+ * by side for every output. Floats lie row by row, as in a file, and are read where they are.
+ */
+#include <immintrin.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__AVX512BW__)
+#define W 16
+#define TILE 6 /* rows whose sums stay in registers */
+typedef __m512i vector;
+#define FLOATS(name) _mm512_##name##_ps
+#define LOAD(p) _mm512_loadu_si512(p)
+#define STORE(p, x) _mm512_storeu_si512(p, x)
+#define SPREAD(four) _mm512_set1_epi32(four)
+#define WIDE(p) _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(p))), 16)
+#define PAIRS(a, w) _mm512_madd_epi16(_mm512_maddubs_epi16(a, w), _mm512_set1_epi16(1))
+#if defined(__AVX512VNNI__)
+#define DOT(sum, a, w) _mm512_dpbusd_epi32(sum, a, w)
+#endif
+#elif defined(__AVX2__)
+#define W 8
+#define TILE 3
+typedef __m256i vector;
+#define FLOATS(name) _mm256_##name##_ps
+#define LOAD(p) _mm256_loadu_si256((const void *)(p))
+#define STORE(p, x) _mm256_storeu_si256((void *)(p), x)
+#define SPREAD(four) _mm256_set1_epi32(four)
+#define WIDE(p) _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(p))), 16)
+#define PAIRS(a, w) _mm256_madd_epi16(_mm256_maddubs_epi16(a, w), _mm256_set1_epi16(1))
+#if defined(__AVXVNNI__)
+#define DOT(sum, a, w) _mm256_dpbusd_avx_epi32(sum, a, w)
+#endif
+#endif
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "made for AVX2 with FMA and what came after it"
+#endif
+
+/* MOST is the largest byte of a row. Without an instruction for sums of four, products of two neighbours are added in
+ * int16, which holds two of 127 * 127 and no more. */
+#if defined(DOT)
+#define MOST 255
+#else
+#define MOST 127
+#define DOT(sum, a, w) ((vector)((whole)(sum) + (whole)PAIRS(a, w)))
+#endif
+#define SLICE 1024 /* floats of a row that are multiplied at a time */
+#define CHUNK 48 /* rows that are multiplied at a time, so that their bytes and sums stay in the nearest caches */
+
+typedef float floats __attribute__((vector_size(4 * W)));
+typedef int32_t whole __attribute__((vector_size(4 * W)));
+
+enum { INT8, FLOAT32, BFLOAT16 };
+
+typedef struct {
+    int32_t kind;         /* of those above */
+    int32_t inputs;       /* filled up to a multiple of W, so that whole vectors can be read and written */
+    int32_t blocks;       /* of 4 * W outputs, the last of them filled up */
+    int32_t shift;        /* int8: the byte that stands for 0: in the middle, or 0 where no input is negative */
+    int32_t outputs;      /* floats: rows, of one gate if `gates` */
+    int32_t gates;        /* floats: whether a block's vectors are rows of the four quarters of the matrix */
+    const void *values;   /* int8: (blocks, inputs / 4, 4, W, 4); floats: (outputs, inputs), or (4, outputs, inputs) */
+    const int32_t *start; /* int8: (blocks, 4, W) what the shift adds to each sum, taken off */
+    const float *scale;   /* int8: (blocks, 4, W) of a sum whose row's largest number is 1 */
+    const void *zeros;    /* floats: (inputs) in place of rows that are not there */
+} Matrix;
+
+static inline int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+
+static inline void put(float *p, floats x) { FLOATS(storeu)(p, x); }
+
+/* ---- Products ---- */
+
+static inline int64_t row_size(const Matrix *matrix) { return matrix->inputs * (matrix->kind == INT8 ? 1 : 4); }
+
+static inline __attribute__((always_inline)) void int8_tile(const int rows, const uint8_t *a, int32_t K, const int8_t *w,
+                                                            const int32_t *start, int32_t *sums) {
+    vector sum[TILE][4];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) sum[r][v] = LOAD(start + v * W);
+    for (int32_t k = 0; k < K; k += 4, w += 16 * W)
+        for (int r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, a + (int64_t)r * K + k, 4);
+            vector x = SPREAD(four);
+            for (int v = 0; v < 4; v++) sum[r][v] = DOT(sum[r][v], x, LOAD(w + 4 * W * v));
+        }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) STORE(sums + (4 * r + v) * W, sum[r][v]);
+}
+
+/* The sums of four vectors. */
+static inline __m128 across(const floats *sum) {
+#if W == 16
+    __m256 half[4];
+    for (int v = 0; v < 4; v++)
+        half[v] = _mm256_add_ps(_mm512_castps512_ps256(sum[v]),
+                                _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(sum[v]), 1)));
+#else
+    const floats *half = sum;
+#endif
+    __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(half[0], half[1]), _mm256_hadd_ps(half[2], half[3]));
+    return _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
+}
+
+/* Floats a (rows, length of K) times four rows of a matrix, added to one place of each of four vectors of sums. */
+static inline __attribute__((always_inline)) void float_tile(const int rows, const int narrow, const float *a, int64_t K,
+                                                             int32_t length, const void *const *w, float *sums) {
+    floats sum[TILE][4];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) sum[r][v] = FLOATS(setzero)();
+    for (int32_t k = 0; k < length; k += W) {
+        floats x[TILE]; /* with one weight at a time, just as many registers as there are */
+        for (int r = 0; r < rows; r++) x[r] = FLOATS(loadu)(a + r * K + k);
+        for (int v = 0; v < 4; v++) {
+            floats weight = narrow ? (floats)WIDE((const uint16_t *)w[v] + k) : (floats)FLOATS(loadu)((const float *)w[v] + k);
+            for (int r = 0; r < rows; r++) sum[r][v] = FLOATS(fmadd)(x[r], weight, sum[r][v]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        float four[4];
+        _mm_storeu_ps(four, across(sum[r]));
+        for (int v = 0; v < 4; v++) sums[(4 * r + v) * W] += four[v];
+    }
+}
+
+#if TILE == 6
+#define SIZES(RUN) RUN(6) RUN(5) RUN(4) RUN(3) RUN(2) RUN(1)
+#else
+#define SIZES(RUN) RUN(3) RUN(2) RUN(1)
+#endif
+
+static void multiply_int8(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
+    int32_t K = matrix->inputs;
+    const int8_t *w = (const int8_t *)matrix->values + (int64_t)block * K * 4 * W;
+    const int32_t *start = matrix->start + (int64_t)block * 4 * W;
+    for (int32_t m = 0; m < M; m += TILE, a += (int64_t)TILE * K, sums += TILE * 4 * W)
+        switch (smaller(M - m, TILE)) {
+#define RUN(n) case n: int8_tile(n, a, K, w, start, sums); break;
+            SIZES(RUN)
+#undef RUN
+        }
+}
+
+static inline __attribute__((always_inline)) void float_tiles(const int narrow, int32_t M, const float *a, int64_t K,
+                                                              int32_t length, const void *const *w, float *sums) {
+    for (int32_t m = 0; m < M; m += TILE, a += TILE * K, sums += TILE * 4 * W)
+        switch (smaller(M - m, TILE)) {
+#define RUN(n) case n: float_tile(n, narrow, a, K, length, w, sums); break;
+            SIZES(RUN)
+#undef RUN
+        }
+}
+
+/* Long rows go by slices that the nearest cache holds. For many rows those of the matrix are brought together first: far
+ * apart, they drive each other out of it. */
+static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, float *sums) {
+    int32_t narrow = matrix->kind == BFLOAT16;
+    int64_t K = matrix->inputs, item = narrow ? 2 : 4;
+    float near[4][SLICE + 16]; /* not a power of two apart, for the same reason */
+    memset(sums, 0, 16 * W * (size_t)M);
+    for (int32_t first = 0; first < K; first += SLICE)
+        for (int32_t l = 0; l < W; l++) {
+            int32_t length = smaller((int32_t)K - first, SLICE);
+            const void *w[4];
+            for (int v = 0; v < 4; v++) {
+                int32_t row = matrix->gates ? block * W + l : (4 * block + v) * W + l;
+                int64_t place = matrix->gates ? (int64_t)v * matrix->outputs + row : row;
+                const char *there = row < matrix->outputs ? (const char *)matrix->values + place * K * item : matrix->zeros;
+                w[v] = there + first * item;
+                if (M <= TILE) continue;
+                if (narrow)
+                    for (int32_t k = 0; k < length; k += W) put(near[v] + k, (floats)WIDE((const uint16_t *)w[v] + k));
+                else
+                    memcpy(near[v], w[v], 4 * (size_t)length);
+                w[v] = near[v];
+            }
+            if (narrow && M <= TILE)
+                float_tiles(1, M, a + first, K, length, w, sums + l);
+            else
+                float_tiles(0, M, a + first, K, length, w, sums + l);
+        }
+}
+
+/* Rows a (M, inputs), made by `take`, times one block: sums (M, 4, W), to be read by `sum_at`. */
+static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
+    if (matrix->kind == INT8)
+        multiply_int8(M, a, matrix, block, sums);
+    else
+        multiply_floats(M, (const float *)a, matrix, block, (float *)sums);
+}
+
+/* ---- Numbers ---- */
+
+static const float ROUNDING = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded, and stands in its low bits */
+
+static inline floats all(float x) { return FLOATS(set1)(x); }
+static inline floats get(const float *p) { return FLOATS(loadu)(p); }
+static inline floats from(const int32_t *p) { return __builtin_convertvector((whole)LOAD(p), floats); }
+static inline whole nearest(floats x) { return (whole)(x + all(ROUNDING)) - (whole)all(ROUNDING); }
+static inline floats larger(floats x, floats y) { return FLOATS(max)(x, y); }
+static inline floats within(floats x, float most) { return larger(FLOATS(min)(x, all(most)), all(-most)); }
+
+/* exp(x) by powers of two and a polynomial on [-ln 2 / 2, ln 2 / 2], right to 1e-7. */
+static inline floats exponential(floats x) {
+    floats y = within(x, 87.0f);
+    whole n = nearest(y * 1.44269504f);
+    floats twos = __builtin_convertvector(n, floats);
+    floats r = y - twos * 0.693359375f + twos * 2.12194440e-4f;
+    floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * (floats)((n + 127) << 23);
+}
+
+static inline floats sigmoid(floats x) { return 1.0f / (1.0f + exponential(-x)); }
+static inline floats tanh_of(floats x) { return 2.0f / (1.0f + exponential(x * -2.0f)) - 1.0f; }
+
+/* A number of a row's sums, which stand at `place` of the matrix's outputs; `largest` is what `take` returned. */
+static inline floats sum_at(const Matrix *matrix, const int32_t *sums, int64_t place, float largest) {
+    return matrix->kind == INT8 ? from(sums) * get(matrix->scale + place) * largest : get((const float *)sums);
+}
+
+/* x (K) as a matrix wants it. For int8 that is bytes, in units of its largest number over the steps there are; returns
+ * that number. */
+static float take(int32_t K, const float *restrict x, const Matrix *matrix, uint8_t *restrict to) {
+    if (matrix->kind != INT8) {
+        memcpy(to, x, 4 * (size_t)K);
+        memset(to + 4 * (size_t)K, 0, 4 * (size_t)(matrix->inputs - K));
+        return 1.0f;
+    }
+    int32_t top = 0, shift = matrix->shift; /* bits of numbers without their sign are in the numbers' order */
+    for (int32_t k = 0; k < K; k++) {
+        int32_t size;
+        memcpy(&size, x + k, 4);
+        size &= 0x7fffffff;
+        top = size > top ? size : top;
+    }
+    float largest, factor;
+    memcpy(&largest, &top, 4);
+    largest = largest < 1e-30f ? 1e-30f : largest;
+    factor = (float)(shift ? MOST / 2 : MOST) / largest;
+    for (int32_t k = 0; k < K; k++) {
+        float moved = x[k] * factor + ROUNDING;
+        int32_t bits;
+        memcpy(&bits, &moved, 4);
+        to[k] = (uint8_t)(bits + shift);
+    }
+    memset(to + K, 0, (size_t)(matrix->inputs - K));
+    return largest;
+}
