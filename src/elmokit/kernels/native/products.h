@@ -160,34 +160,47 @@ static inline __attribute__((always_inline)) void float_tiles(const int narrow, 
         }
 }
 
+/* Where row l of each of a block's four vectors lies, from one input on. */
+static inline void rows_at(const Matrix *matrix, int32_t block, int32_t l, int32_t first, const char **w) {
+    int64_t K = matrix->inputs, item = matrix->kind == BFLOAT16 ? 2 : 4;
+    for (int v = 0; v < 4; v++) {
+        int32_t row = matrix->gates ? block * W + l : (4 * block + v) * W + l;
+        int64_t place = matrix->gates ? (int64_t)v * matrix->outputs + row : row;
+        w[v] = row < matrix->outputs ? (const char *)matrix->values + place * K * item : matrix->zeros;
+        w[v] += first * item;
+    }
+}
+
 /* Long rows go by slices that the nearest cache holds. For many rows those of the matrix are brought together first: far
- * apart, they drive each other out of it. */
+ * apart, they drive each other out of it; and the next four are fetched meanwhile. */
 static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, float *sums) {
-    int32_t narrow = matrix->kind == BFLOAT16;
-    int64_t K = matrix->inputs, item = narrow ? 2 : 4;
+    const int narrow = matrix->kind == BFLOAT16;
     float near[4][SLICE + 16]; /* not a power of two apart, for the same reason */
     memset(sums, 0, 16 * W * (size_t)M);
-    for (int32_t first = 0; first < K; first += SLICE)
+    for (int32_t first = 0; first < matrix->inputs; first += SLICE) {
+        int32_t length = smaller(matrix->inputs - first, SLICE);
         for (int32_t l = 0; l < W; l++) {
-            int32_t length = smaller((int32_t)K - first, SLICE);
-            const void *w[4];
-            for (int v = 0; v < 4; v++) {
-                int32_t row = matrix->gates ? block * W + l : (4 * block + v) * W + l;
-                int64_t place = matrix->gates ? (int64_t)v * matrix->outputs + row : row;
-                const char *there = row < matrix->outputs ? (const char *)matrix->values + place * K * item : matrix->zeros;
-                w[v] = there + first * item;
-                if (M <= TILE) continue;
+            const char *w[4], *next[4];
+            rows_at(matrix, block, l, first, w);
+            if (M <= TILE) {
+                if (narrow)
+                    float_tiles(1, M, a + first, matrix->inputs, length, (const void **)w, sums + l);
+                else
+                    float_tiles(0, M, a + first, matrix->inputs, length, (const void **)w, sums + l);
+                continue;
+            }
+            const void *held[4] = {near[0], near[1], near[2], near[3]};
+            for (int v = 0; v < 4; v++)
                 if (narrow)
                     for (int32_t k = 0; k < length; k += W) put(near[v] + k, (floats)WIDE((const uint16_t *)w[v] + k));
                 else
                     memcpy(near[v], w[v], 4 * (size_t)length);
-                w[v] = near[v];
-            }
-            if (narrow && M <= TILE)
-                float_tiles(1, M, a + first, K, length, w, sums + l);
-            else
-                float_tiles(0, M, a + first, K, length, w, sums + l);
+            rows_at(matrix, l + 1 < W ? block : block + 1, (l + 1) % W, first, next);
+            for (int v = 0; v < 4 && (l + 1 < W || block + 1 < matrix->blocks); v++)
+                for (int32_t k = 0; k < length * (narrow ? 2 : 4); k += 64) __builtin_prefetch(next[v] + k, 0, 2);
+            float_tiles(0, M, a + first, matrix->inputs, length, held, sums + l);
         }
+    }
 }
 
 /* Rows a (M, inputs), made by `take`, times one block: sums (M, 4, W), to be read by `sum_at`. */
