@@ -20,6 +20,8 @@ def main() -> None:
 
     ask = json.loads(sys.argv[2])
     elmo = Elmo.from_pretrained(ask["model"], device="cpu")
+    elmo.encode("The network is laid out when it is first used.")
+    elmo.forget_words()
     done = 0
 
     def sentences() -> Iterator[Sentence]:

@@ -10,7 +10,9 @@ from lstm_problems import Problem
 from torch import Tensor
 
 from elmokit.kernels import Filter, LstmState, LstmWeights, reference_lstm
+from elmokit.kernels.cpu_prepare import prepare_tokens
 from elmokit.kernels.native import Linear, NativeLstm, NativeTokens, native_library
+from elmokit.kernels.products import quantised
 from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
 
 LIBRARY = native_library()
@@ -143,3 +145,24 @@ def test_tokens_equal_the_network(n_highway: int, project: bool, pad: int | None
     found = native(words)
     torch.testing.assert_close(found, encoder(words), rtol=0, atol=2e-6)
     assert torch.equal(torch.cat([native(word[None]) for word in words[::9]]), found[::9])
+
+
+@torch.no_grad()
+def test_in_int8_the_token_projection_is_multiplied_as_floats() -> None:
+    """With the weights that int8 holds: a copy stored as int8 gives the same vectors as one rounded on loading."""
+    torch.manual_seed(0)
+    encoder = TokenEncoder(TokenEncoderConfig(filters=((1, 16), (3, 48)), n_highway=1, projection_dim=32))
+    highway, last = encoder.highways[0], encoder.projection
+    linears = [(linear.weight.detach(), linear.bias.detach()) for linear in (highway.transform, highway.gate, last)]
+    filters = [Filter(conv.weight, conv.bias) for conv in encoder.convolutions]
+    words = torch.randint(0, 262, (9, 50))
+    made = []
+    for held in (linears, [(quantised(weight), bias) for weight, bias in linears]):
+        tokens = prepare_tokens(
+            encoder.characters.weight, filters, [(held[0], held[1])], held[2], pad=261, mode=torch.int8
+        )
+        kinds = [part.matrix.structure.kind for part in (*tokens.highways[0], tokens.projection)]
+        assert kinds == [0, 0, 1]
+        made.append(tokens(words))
+    assert torch.equal(*made)
+    assert torch.nn.functional.cosine_similarity(made[0], encoder(words)).min() > 0.9995
