@@ -89,7 +89,9 @@ def test_it_embeds_exports_and_migrates_with_the_same_vectors(run: Path, tmp_pat
     exported = Elmo(theirs, device="cpu").encode_layers([SENTENCE])[0]
     np.testing.assert_allclose(exported, layers, rtol=0, atol=2e-6)  # where numbers lie in memory shows in the last bit
     embedder = ElmoEmbedder(str(official / "options.json"), str(official / "weights.hdf5"))
-    np.testing.assert_allclose(embedder.embed_sentence(SENTENCE), exported, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(
+        embedder.embed_sentence(SENTENCE), exported, rtol=1e-6, atol=2e-6
+    )  # sums in another order
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
