@@ -1,7 +1,5 @@
 """The recurrence and the token encoder in C with floats: near the plain ones, and no row minds another."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given
@@ -31,14 +29,6 @@ PROBLEMS = {
     "more than a chunk": Problem((49, 49, 20), D=9, H=12, P=7, keep=True),
     "rows of several slices": Problem((5, 3), D=1030, H=2060, P=8),
 }
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """For a test that changes their number."""
-    number = torch.get_num_threads()
-    yield
-    torch.set_num_threads(number)
 
 
 class Case:

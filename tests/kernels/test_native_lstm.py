@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -45,14 +44,6 @@ PROBLEMS = {
     "more than a chunk": Problem((49, 49, 20), D=9, H=12, P=7, keep=True),
     "more than two chunks": Problem((103, 97, 96), D=9, H=9, P=7, keep=True, idle=1),
 }
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """For a test that changes their number."""
-    number = torch.get_num_threads()
-    yield
-    torch.set_num_threads(number)
 
 
 class Case:
