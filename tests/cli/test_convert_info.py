@@ -121,7 +121,8 @@ def test_info_for_programs(model):
     ("machine", "told"),
     [
         ({"ELMOKIT_NATIVE": "0"}, "switched off by ELMOKIT_NATIVE=0"),
-        ({"CC": "nothing-there"}, "no compiler (cc, or what CC names) that makes them, or no AVX2"),
+        ({"CC": "nothing-there"}, "no compiler: cc, or what CC names, is not there"),
+        ({"CC": "false"}, "the compiler made none, or there is no AVX2 with FMA"),
     ],
 )
 def test_info_tells_how_this_cpu_runs_it(model, tmp_path, monkeypatch, machine, told):

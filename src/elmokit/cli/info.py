@@ -138,24 +138,13 @@ def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
     """Which mode is its default on a CPU, and whether there are functions in C, or why not."""
     import torch
 
-    from elmokit.kernels.native import native_library
+    from elmokit.kernels.native import native_hindrance, native_library
     from elmokit.weights.prepare import usual_mode
 
     mode = str(usual_mode(pretrained, torch.device("cpu"))).removeprefix("torch.")
     compiled = native_library() is not None
-    return {"mode": mode, "compiled": compiled, "why_not": None if compiled else _hindrance()}
-
-
-def _hindrance() -> str:
-    """Why there are no functions in C; asked where there are none."""
-    import os
-    import platform
-
-    if os.environ.get("ELMOKIT_NATIVE") == "0":
-        return "switched off by ELMOKIT_NATIVE=0"
-    if os.name != "posix" or platform.machine().lower() not in ("x86_64", "amd64"):
-        return f"they are for x86 under Unix, not for {platform.machine()} under {platform.system()}"
-    return "no compiler (cc, or what CC names) that makes them, or no AVX2"
+    why_not = None if compiled else native_hindrance() or "the compiler made none, or there is no AVX2 with FMA"
+    return {"mode": mode, "compiled": compiled, "why_not": why_not}
 
 
 def _count(n: int, what: str) -> str:

@@ -4,8 +4,8 @@ What the libraries inside torch multiply, these do too, without a call for every
 tokens.c. `native_library()` is None where there is no such thing, and callers do without.
 """
 
-from elmokit.kernels.native.library import native_library
+from elmokit.kernels.native.library import native_hindrance, native_library
 from elmokit.kernels.native.lstm import NativeLstm
 from elmokit.kernels.native.tokens import Linear, NativeTokens
 
-__all__ = ["Linear", "NativeLstm", "NativeTokens", "native_library"]
+__all__ = ["Linear", "NativeLstm", "NativeTokens", "native_hindrance", "native_library"]

@@ -35,19 +35,34 @@ PATIENCE = 120.0  # seconds that a compiler may take
 @cache
 def native_library() -> ctypes.CDLL | None:
     """The compiled functions; None where they cannot be had."""
-    unwanted = os.environ.get("ELMOKIT_NATIVE", "1") == "0" or os.name != "posix"
-    if unwanted or platform.machine().lower() not in ("x86_64", "amd64"):
+    if native_hindrance() is not None:
         return None
+    compiler = _compiler()
     try:
-        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
-        if shutil.which(compiler[0]) is None:
-            return None
         sources = [Path(__file__).with_name(name) for name in SOURCES]
         about = [*(source.read_bytes() for source in sources), repr((compiler, FLAGS)).encode(), _processor()]
         name = f"elmokit-{hashlib.blake2b(bytes(1).join(about), digest_size=16).hexdigest()}.so"
         return _declared(_loaded(name, compiler, sources))
-    except (OSError, ValueError, subprocess.SubprocessError):  # CC is no command line, or one that fails
+    except (OSError, ValueError, subprocess.SubprocessError):
         return None
+
+
+def native_hindrance() -> str | None:
+    """Why nothing is compiled here, in a few words; None where it is tried."""
+    if os.environ.get("ELMOKIT_NATIVE", "1") == "0":
+        return "switched off by ELMOKIT_NATIVE=0"
+    if os.name != "posix" or platform.machine().lower() not in ("x86_64", "amd64"):
+        return f"they are for x86 under Unix, not for {platform.machine()} under {platform.system()}"
+    return None if _compiler() else "no compiler: cc, or what CC names, is not there"
+
+
+def _compiler() -> list[str]:
+    """Its command; nothing where there is none, or CC is no command line."""
+    try:
+        command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError:
+        return []
+    return command if shutil.which(command[0]) else []
 
 
 def _loaded(name: str, compiler: Sequence[str], sources: Sequence[Path]) -> ctypes.CDLL:
