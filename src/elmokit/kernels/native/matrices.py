@@ -65,11 +65,12 @@ class PackedMatrix:
         lanes, blocks, size = columns.lanes, columns.blocks, 4 * columns.lanes
         K = _filled(matrix.values.shape[1], lanes)
         values = torch.empty(blocks, K // 4, 4, lanes, 4, dtype=torch.int8)
+        start = torch.empty(blocks * size, dtype=torch.int32)
         for first in range(0, blocks, PIECE):  # so that no other copy of the matrix is made
             some = columns.order(matrix.values, first * size, (first + PIECE) * size)  # (blocks * 4 * W, K)
             whole = torch.nn.functional.pad(some, (0, K - some.shape[1])).view(-1, 4, lanes, K // 4, 4)
             values[first : first + PIECE] = whole.permute(0, 3, 1, 2, 4)
-        start = -shift * columns.order(matrix.values.sum(dim=1, dtype=torch.int32))
+            start[first * size : (first + PIECE) * size] = -shift * some.sum(dim=1, dtype=torch.int32)
         scale = columns.order(matrix.scale.float()) / steps
         self.held = values, start, scale
         return CMatrix(INT8, K, blocks, shift, 0, 0, *(part.data_ptr() for part in self.held), None)
