@@ -10,8 +10,9 @@ from torch import Tensor
 
 from elmokit.kernels import Filter, LstmRules, LstmState
 from elmokit.kernels.char_cnn import word_lengths
-from elmokit.kernels.int8 import Int8Matrix
+from elmokit.kernels.int8 import Int8Matrix, quantise
 from elmokit.kernels.native import Linear
+from elmokit.kernels.native.matrices import UNITS, sixteen_bits
 
 
 def exponential(x: Tensor) -> Tensor:
@@ -32,20 +33,35 @@ def tanh(x: Tensor) -> Tensor:
     return 2.0 / (1.0 + exponential(x * -2.0)) - 1.0
 
 
+def whole_numbers(weights: Tensor, kind: str) -> Int8Matrix:
+    """Rows as int8 or int16 with a scale each."""
+    return Int8Matrix(*(quantise(weights) if kind == "int8" else sixteen_bits(weights.bfloat16())))
+
+
+def steps_of(matrix: Int8Matrix, steps: int) -> int:
+    """The largest number of a row: for int8 what is given."""
+    return UNITS if matrix.values.dtype == torch.int16 else steps
+
+
 def sums(whole: Tensor, matrix: Int8Matrix) -> Tensor:
     """Whole numbers (M, K) times a matrix, exactly, then as float32. (M, N)"""
-    return (whole.long() @ matrix.values.long().t()).float()
+    exact = whole.long() @ matrix.values.long().t()
+    assert not exact.numel() or exact.abs().max() < 2**31, "else C would not hold it"
+    return exact.float()
 
 
 def product(x: Tensor, matrix: Int8Matrix, steps: int) -> Tensor:
     """Rows (M, K), each in units of its largest number over `steps`. (M, N)"""
+    steps = steps_of(matrix, steps)
     largest = x.abs().amax(dim=1, keepdim=True).clamp_min(1e-30)  # (M, 1)
     whole = torch.round(x * (torch.tensor(float(steps)) / largest))  # (M, K)
     return sums(whole, matrix) * (matrix.scale / steps) * largest
 
 
 def projected(shown: Tensor, matrix: Int8Matrix, most: int) -> Tensor:
-    """Numbers within +-1 as two whole ones each. (M, N)"""
+    """Numbers within +-1: for int8 as two whole ones each. (M, N)"""
+    if matrix.values.dtype == torch.int16:
+        return sums(torch.round(shown * float(UNITS)), matrix) * (matrix.scale / UNITS)
     steps, fine = most // 2, most.bit_length()
     q = torch.round(shown * float(steps << fine)).long()  # (M, K)
     near = (q + (1 << (fine - 1))) >> fine

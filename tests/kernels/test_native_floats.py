@@ -1,4 +1,4 @@
-"""The recurrence and the token encoder in C with floats: near the plain ones, and no row minds another."""
+"""The recurrence and the token encoder in C with float32: near the plain ones, and no row minds another."""
 
 import pytest
 import torch
@@ -17,7 +17,6 @@ LIBRARY = native_library()
 if LIBRARY is None:
     pytest.skip("nothing runs in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
 
-TYPES = (torch.float32, torch.bfloat16)
 PROBLEMS = {
     "fills nothing evenly": Problem((5, 5, 3, 1), D=9, H=13, P=7),
     "fills all evenly": Problem((6, 6, 6), D=32, H=64, P=64),
@@ -32,22 +31,19 @@ PROBLEMS = {
 
 
 class Case:
-    """A problem whose matrices are rounded to a type; everything else is float32."""
+    """A problem in float32 and a layer made of it."""
 
-    def __init__(self, problem: Problem, dtype: torch.dtype) -> None:
+    def __init__(self, problem: Problem) -> None:
         parts = [None if part is None else part.float() for part in problem.parts()]
         if problem.H > 1000:  # sums of so many are to stay what a network has
             parts = [
                 None if part is None else part * (0.1 if part.ndim == 3 and k in (1, 2, 4) else 1)
                 for k, part in enumerate(parts)
             ]
-        self.x, weights, self.state, self.steps, self.rules = problem.arguments(parts)
+        self.x, self.weights, self.state, self.steps, self.rules = problem.arguments(parts)
         kept = problem.kept()
         self.keep = None if kept is None else kept.float()  # (R, N)
-        w_x, w_h, bias, w_p = weights
-        held = [None if part is None else part.to(dtype) for part in (w_x, w_h, w_p)]
-        self.weights = LstmWeights(held[0].float(), held[1].float(), bias, None if held[2] is None else held[2].float())
-        self.layer = NativeLstm(LIBRARY, held[0], held[1], bias, held[2], self.rules)
+        self.layer = NativeLstm(LIBRARY, *self.weights, self.rules)
 
     def expected(self) -> tuple[Tensor, LstmState]:
         double = LstmWeights(*(None if part is None else part.double() for part in self.weights))
@@ -56,10 +52,9 @@ class Case:
         return reference_lstm(self.x.double(), double, state, self.steps, self.rules, keep=keep)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_equals_the_plain_recurrence(name: str, dtype: torch.dtype) -> None:
-    case = Case(PROBLEMS[name], dtype)
+def test_equals_the_plain_recurrence(name: str) -> None:
+    case = Case(PROBLEMS[name])
     out, last = case.layer(case.x, case.state, case.steps, keep=case.keep)
     expected, ended = case.expected()
     for found, exact in ((out, expected), (last.h, ended.h), (last.c, ended.c)):
@@ -71,20 +66,18 @@ def test_equals_the_plain_recurrence(name: str, dtype: torch.dtype) -> None:
     D=st.integers(1, 40),
     H=st.integers(1, 40),
     P=st.none() | st.integers(1, 40),
-    dtype=st.sampled_from(TYPES),
 )
-def test_any_size(rows: list[int], D: int, H: int, P: int | None, dtype: torch.dtype) -> None:
-    case = Case(Problem(tuple(sorted(rows, reverse=True)), D=D, H=H, P=P), dtype)
+def test_any_size(rows: list[int], D: int, H: int, P: int | None) -> None:
+    case = Case(Problem(tuple(sorted(rows, reverse=True)), D=D, H=H, P=P))
     out, _ = case.layer(case.x, case.state, case.steps)
     torch.testing.assert_close(out.double(), case.expected()[0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", ["fills nothing evenly", "more than a chunk", "rows of several slices"])
-def test_a_row_is_the_same_alone_and_among_others(name: str, dtype: torch.dtype, number: int, threads: None) -> None:
+def test_a_row_is_the_same_alone_and_among_others(name: str, number: int, threads: None) -> None:
     """Bit for bit, whatever number of threads shares the rows."""
-    case = Case(PROBLEMS[name], dtype)
+    case = Case(PROBLEMS[name])
     torch.set_num_threads(number)
     out, last = case.layer(case.x, case.state, case.steps, keep=case.keep)
     starts = [sum(case.steps[:t]) for t in range(len(case.steps))]
@@ -107,9 +100,8 @@ def test_matrices_are_read_where_they_lie() -> None:
 
 
 @pytest.mark.parametrize(("n_highway", "project", "pad"), [(0, True, 261), (1, True, None), (2, False, 261)])
-@pytest.mark.parametrize("dtype", TYPES)
 @torch.no_grad()
-def test_tokens_equal_the_network(n_highway: int, project: bool, pad: int | None, dtype: torch.dtype) -> None:
+def test_tokens_equal_the_network(n_highway: int, project: bool, pad: int | None) -> None:
     filters = ((1, 5), (2, 33), (7, 64))
     config = TokenEncoderConfig(
         filters=filters, n_highway=n_highway, project=project, projection_dim=19 if project else 102, pad_id=pad
@@ -117,16 +109,14 @@ def test_tokens_equal_the_network(n_highway: int, project: bool, pad: int | None
     torch.manual_seed(0)
     encoder = TokenEncoder(config)
     linears = [linear for highway in encoder.highways for linear in (highway.transform, highway.gate)]
-    for linear in (*linears, *([encoder.projection] if encoder.projection else [])):
-        linear.weight.copy_(linear.weight.to(dtype))
-    made = [Linear(linear.weight.detach().to(dtype), linear.bias.detach()) for linear in linears]
+    made = [Linear(linear.weight.detach(), linear.bias.detach()) for linear in linears]
     last = encoder.projection
     native = NativeTokens(
         LIBRARY,
         encoder.characters.weight,
         [Filter(conv.weight, conv.bias) for conv in encoder.convolutions],
         list(zip(made[::2], made[1::2], strict=True)),
-        None if last is None else Linear(last.weight.detach().to(dtype), last.bias.detach()),
+        None if last is None else Linear(last.weight.detach(), last.bias.detach()),
         pad=pad,
     )
     words = torch.randint(0, 262, (60, 50))

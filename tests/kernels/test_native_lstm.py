@@ -1,4 +1,4 @@
-"""The recurrence of int8 in C: bit for bit what its arithmetic says, near the plain one, and no row minds another."""
+"""The recurrence in C by whole numbers: bit for bit what its arithmetic says, near the plain one, rows alone."""
 
 import threading
 import time
@@ -11,19 +11,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from lstm_problems import Problem
-from native_arithmetic import emulated_direction
+from native_arithmetic import emulated_direction, whole_numbers
 from torch import Tensor
 
 from elmokit.kernels import LstmRules, LstmState, reference_lstm
 from elmokit.kernels.cpu_lstm import CpuLstm
-from elmokit.kernels.int8 import Int8Matrix, Int8Product, quantise
+from elmokit.kernels.int8 import Int8Product
 from elmokit.kernels.native import NativeLstm, lstm, native_library
 from elmokit.kernels.native.threads import side_by_side
+from elmokit.kernels.products import FloatProduct
 
 LIBRARY = native_library()
 if LIBRARY is None:
-    pytest.skip("int8 does not run in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
+    pytest.skip("nothing runs in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
 MOST = LIBRARY.elmokit_most()
+KINDS = ("int8", "int16")  # int16 is what bfloat16 goes as
 
 UNCLIPPED = LstmRules(None, None, 0.5)
 PROBLEMS = {
@@ -47,19 +49,20 @@ PROBLEMS = {
 
 
 class Case:
-    """A problem in float32, its matrices in int8, and a layer made of them."""
+    """A problem in float32, its matrices in whole numbers, and a layer made of them."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, kind: str = "int8") -> None:
+        self.problem, self.kind = problem, kind
         parts = [None if part is None else part.float() for part in problem.parts()]
         self.x, self.weights, self.state, self.steps, self.rules = problem.arguments(parts)
         kept = problem.kept()
         self.keep = None if kept is None else kept.float()  # (R, N)
+        given = self.weights.x, self.weights.h, self.weights.projection
         self.matrices = [
-            [None] * problem.R if part is None else [Int8Matrix(*quantise(side)) for side in part]
-            for part in (self.weights.x, self.weights.h, self.weights.projection)
+            [None] * problem.R if part is None else [whole_numbers(side, kind) for side in part] for part in given
         ]
-        w_x, w_h, w_p = self.matrices
+        rounded = [None if part is None else part.bfloat16() for part in given]
+        w_x, w_h, w_p = self.matrices if kind == "int8" else rounded
         self.layer = NativeLstm(LIBRARY, w_x, w_h, self.weights.bias, None if problem.P is None else w_p, self.rules)
 
     def run(self) -> tuple[Tensor, LstmState]:
@@ -83,14 +86,28 @@ class Case:
         return torch.stack([out for out, _ in made]), LstmState(*map(torch.stack, states))
 
 
+class Rounded(FloatProduct):
+    """Rows are rounded to bfloat16."""
+
+    def affine(self, x: Tensor, bias: Tensor, first: int = 0) -> Tensor:
+        return super().affine(x.bfloat16().float(), bias, first)
+
+    def add(self, x: Tensor, onto: Tensor, first: int = 0) -> None:
+        super().add(x.bfloat16().float(), onto, first)
+
+    def project(self, x: Tensor, out: Tensor, first: int = 0) -> None:
+        super().project(x.bfloat16().float(), out, first)
+
+
 def assert_same(found: tuple[Tensor, LstmState], exact: tuple[Tensor, LstmState]) -> None:
     for name, a, b in zip(("out", "h", "c"), (found[0], *found[1]), (exact[0], *exact[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_equals_its_arithmetic(name: str) -> None:
-    case = Case(PROBLEMS[name])
+def test_equals_its_arithmetic(name: str, kind: str) -> None:
+    case = Case(PROBLEMS[name], kind)
     before = case.state.h.clone(), case.state.c.clone()
     found = case.run()
     assert_same(found, case.emulated())
@@ -116,6 +133,25 @@ def test_is_as_near_the_plain_recurrence_as_torch_is(name: str) -> None:
         assert usual < 0.2
 
 
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_sixteen_bits_are_as_near_as_bfloat16_is(name: str) -> None:
+    """With activations rounded like the weights, and nothing else."""
+    problem = PROBLEMS[name]
+    case = Case(problem, "int16")
+    rounded = CpuLstm(
+        *(Rounded(part.bfloat16().float()) for part in (case.weights.x, case.weights.h)),
+        case.weights.bias,
+        None if problem.P is None else Rounded(case.weights.projection.bfloat16().float()),
+        case.rules,
+    )
+    exact, last = reference_lstm(*problem.arguments(problem.parts()), keep=problem.kept())
+    (out, ended), (near, nearby) = case.run(), rounded(case.x, case.state, case.steps, keep=case.keep)
+    for found, other, plain in ((out, near, exact), (ended.h, nearby.h, last.h), (ended.c, nearby.c, last.c)):
+        error, usual = (float((made.double() - plain).norm() / plain.norm()) for made in (found, other))
+        assert error < 0.001 + 1.5 * usual
+        assert usual < 0.05
+
+
 def test_the_clips_are_hit() -> None:
     out, last = Case(PROBLEMS["clips of nearly all"]).run()
     assert float((out.abs() == torch.tensor(0.02)).float().mean()) > 0.5
@@ -130,9 +166,12 @@ def test_the_clips_are_hit() -> None:
     st.none() | st.integers(1, 40),
     st.integers(0, 2),
     st.booleans(),
+    st.sampled_from(KINDS),
 )
-def test_any_size_equals_its_arithmetic(rows: list[int], D: int, H: int, P: int | None, idle: int, keep: bool) -> None:
-    case = Case(Problem(tuple(sorted(rows, reverse=True)), D=D, H=H, P=P, idle=idle, keep=keep))
+def test_any_size_equals_its_arithmetic(
+    rows: list[int], D: int, H: int, P: int | None, idle: int, keep: bool, kind: str
+) -> None:
+    case = Case(Problem(tuple(sorted(rows, reverse=True)), D=D, H=H, P=P, idle=idle, keep=keep), kind)
     assert_same(case.run(), case.emulated())
 
 
@@ -154,9 +193,10 @@ def test_threads_change_nothing(name: str, number: int, threads: None) -> None:
     assert_same(case.run(), case.emulated())
 
 
-def test_words_met_again_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_met_again_give_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a step, in later steps, and so often that eight stretches' rows are not enough."""
-    case = Case(Problem((9,) * 20, D=9, H=13, P=7))
+    case = Case(Problem((9,) * 20, D=9, H=13, P=7), kind)
     case.x = case.x[:, torch.arange(180) % 3].contiguous()
     case.x[:, 100] = -case.x[:, 100]
     case.x[:, 101] = case.x[:, 101] * 2  # the same bytes, and another size
@@ -166,8 +206,9 @@ def test_words_met_again_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(case.run(), expected)
 
 
-def test_zeros_and_tiny_and_huge_numbers() -> None:
-    case = Case(Problem((6, 6), D=9, H=13, P=7))
+@pytest.mark.parametrize("kind", KINDS)
+def test_zeros_and_tiny_and_huge_numbers(kind: str) -> None:
+    case = Case(Problem((6, 6), D=9, H=13, P=7), kind)
     for row, size in enumerate((0.0, 1e-45, 1e-35, 1e-20, 1e20, 3e38)):
         case.x[:, row] = torch.linspace(-1, 1, 9) * size
     case.state.h[:, 2] = 0
@@ -242,9 +283,10 @@ class TestRowsAreAlone:
 
     LENGTHS = (23, 11, 11, 9, 7, 7, 5, 4, 4, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1, *([1] * 35))  # 55 rows
 
-    @pytest.fixture(params=[7, None])
+    @pytest.fixture(params=[(7, "int8"), (None, "int8"), (7, "int16"), (None, "int16")])
     def case(self, request: pytest.FixtureRequest) -> Case:
-        return Case(Problem(self.steps(self.LENGTHS), D=9, H=13, P=request.param))
+        P, kind = request.param
+        return Case(Problem(self.steps(self.LENGTHS), D=9, H=13, P=P), kind)
 
     @staticmethod
     def steps(lengths: tuple[int, ...]) -> tuple[int, ...]:
@@ -282,7 +324,7 @@ class TestRowsAreAlone:
 
     def test_a_state_of_zeros_among_others(self, case: Case) -> None:
         """The first product is left out where all rows are zero, and only there."""
-        case = Case(case.problem)
+        case = Case(case.problem, case.kind)
         for part in case.state:
             part[:, 1] = 0
         among = self.together(case, [0, 1, 2])[1]
@@ -291,7 +333,7 @@ class TestRowsAreAlone:
     @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
     def test_a_spoilt_row_spoils_no_other(self, case: Case, bad: float) -> None:
         expected = self.rows(case.run()[0], self.LENGTHS)
-        spoilt = Case(case.problem)
+        spoilt = Case(case.problem, case.kind)
         for row in (1, 20):
             spoilt.x[:, row] = bad  # the first step's
         spoilt.x[:, 2, 3] = bad

@@ -1,20 +1,19 @@
-"""The token encoder of int8 in C: bit for bit what its arithmetic says, and near the network it stands in for."""
+"""The token encoder in C by whole numbers: bit for bit what its arithmetic says, and near the network it stands for."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from native_arithmetic import emulated_tokens
-from torch import Tensor, nn
+from native_arithmetic import emulated_tokens, whole_numbers
+from torch import Tensor
 
 from elmokit.kernels import Filter
-from elmokit.kernels.int8 import Int8Matrix, quantise
 from elmokit.kernels.native import Linear, NativeTokens, native_library
 from elmokit.nn.char_cnn import Highway, TokenEncoder, TokenEncoderConfig
 
 LIBRARY = native_library()
 if LIBRARY is None:
-    pytest.skip("int8 does not run in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
+    pytest.skip("nothing runs in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
 
 ALPHABET, PAD = 40, 39
 
@@ -56,7 +55,7 @@ CONFIGS = {
 class Case:
     """A network with random weights, what C is made of, and the two of them."""
 
-    def __init__(self, config: TokenEncoderConfig) -> None:
+    def __init__(self, config: TokenEncoderConfig, kind: str = "int8") -> None:
         self.config = config
         source = torch.Generator().manual_seed(config.n_features)
         self.network = TokenEncoder(config).requires_grad_(False)
@@ -64,17 +63,21 @@ class Case:
             part.copy_(torch.randn(part.shape, generator=source) * (0.3 if part.ndim == 1 else part.shape[1] ** -0.5))
         assert self.network.characters is not None
         last = self.network.projection
-        self.parts = (
-            self.network.characters.weight,
-            [Filter(conv.weight, conv.bias) for conv in self.network.convolutions],
-            [(self.linear(h.transform), self.linear(h.gate)) for h in self.network.highways if isinstance(h, Highway)],
-            None if last is None else self.linear(last),
+        made, self.parts = (
+            (
+                self.network.characters.weight,
+                [Filter(conv.weight, conv.bias) for conv in self.network.convolutions],
+                [(linear(h.transform), linear(h.gate)) for h in self.network.highways if isinstance(h, Highway)],
+                None if last is None else linear(last),
+            )
+            for linear in (
+                lambda layer: Linear(
+                    whole_numbers(layer.weight, kind) if kind == "int8" else layer.weight.bfloat16(), layer.bias
+                ),
+                lambda layer: Linear(whole_numbers(layer.weight, kind), layer.bias),
+            )
         )
-        self.encoder = NativeTokens(LIBRARY, *self.parts, pad=config.pad_id)
-
-    @staticmethod
-    def linear(layer: nn.Linear) -> Linear:
-        return Linear(Int8Matrix(*quantise(layer.weight)), layer.bias)
+        self.encoder = NativeTokens(LIBRARY, *made, pad=config.pad_id)
 
     def words(self, U: int) -> Tensor:
         """Of all lengths: the first is nothing but padding, the second fills its row, the third has padding inside."""
@@ -91,10 +94,11 @@ class Case:
         return emulated_tokens(types, *self.parts, pad=self.config.pad_id, most=LIBRARY.elmokit_most())
 
 
+@pytest.mark.parametrize(("kind", "allowed"), [("int8", 0.03), ("int16", 0.004)])
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("U", [1, 3, 61])
-def test_equals_its_arithmetic_and_nearly_the_network(name: str, U: int) -> None:
-    case = Case(CONFIGS[name])
+def test_equals_its_arithmetic_and_nearly_the_network(name: str, U: int, kind: str, allowed: float) -> None:
+    case = Case(CONFIGS[name], kind)
     types = case.words(U)
     found = case.encoder(types)
     assert found.dtype == torch.float32
@@ -102,7 +106,7 @@ def test_equals_its_arithmetic_and_nearly_the_network(name: str, U: int) -> None
     exact = case.network.double()(types)
     if name == "convolutions alone":
         torch.testing.assert_close(found.double(), exact, rtol=0, atol=2e-6)
-    assert float((found.double() - exact).norm() / exact.norm()) < 0.03
+    assert float((found.double() - exact).norm() / exact.norm()) < allowed
 
 
 @given(
@@ -111,19 +115,21 @@ def test_equals_its_arithmetic_and_nearly_the_network(name: str, U: int) -> None
     st.integers(0, 2),
     st.sampled_from([None, PAD, 0]),
     st.integers(1, 5),
+    st.sampled_from(["int8", "int16"]),
 )
 def test_any_size_equals_its_arithmetic(
-    filters: list[tuple[int, int]], width: int | None, n_highway: int, pad: int | None, U: int
+    filters: list[tuple[int, int]], width: int | None, n_highway: int, pad: int | None, U: int, kind: str
 ) -> None:
-    case = Case(config(tuple(filters), width=width, n_highway=n_highway, pad=pad, C=8))
+    case = Case(config(tuple(filters), width=width, n_highway=n_highway, pad=pad, C=8), kind)
     types = case.words(U)
     torch.testing.assert_close(case.encoder(types), case.emulated(types), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kind", ["int8", "int16"])
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_words_are_alone(number: int) -> None:
+def test_words_are_alone(number: int, kind: str) -> None:
     """Bit for bit: by any number of threads, wherever they stand, among whatever others."""
-    case = Case(CONFIGS["fills nothing evenly"])
+    case = Case(CONFIGS["fills nothing evenly"], kind)
     types = case.words(120)
     before = torch.get_num_threads()
     try:

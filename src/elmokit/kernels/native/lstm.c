@@ -81,7 +81,19 @@ static inline void put_pair(floats value, uint8_t *near_bytes, uint8_t *rest_byt
     for (int l = 0; l < W; l++) rest_bytes[l] = (uint8_t)rest[l];
 }
 
-/* What the cells show, pairs of bytes (M, 2, inputs) or floats (M, inputs), to the layer's output (M, P). */
+/* What the cells show, as the projection takes it: a pair of bytes, an int16 or a float. */
+static inline void show(const Matrix *matrix, floats value, int32_t m, int32_t place, uint8_t *shown) {
+    int64_t at = (int64_t)m * matrix->inputs + place;
+    if (matrix->kind == INT8)
+        put_pair(value, shown + at + (int64_t)m * matrix->inputs, shown + at + (int64_t)(m + 1) * matrix->inputs);
+    else if (matrix->kind == INT16) {
+        whole near = nearest(value * (float)matrix->steps);
+        for (int l = 0; l < W; l++) ((int16_t *)shown)[at + l] = (int16_t)near[l];
+    } else
+        put((float *)shown + at, value);
+}
+
+/* What the cells showed, (M, inputs) or pairs (M, 2, inputs), to the layer's output (M, P). */
 static void project(const Layer *layer, int32_t M, const uint8_t *shown, int32_t *sums, float *out) {
     const Matrix *matrix = layer->projection;
     int32_t P = layer->outputs, each = matrix->kind == INT8 ? 2 : 1;
@@ -92,9 +104,9 @@ static void project(const Layer *layer, int32_t M, const uint8_t *shown, int32_t
             float made[4 * W];
             for (int v = 0; v < 4; v++) {
                 const int32_t *near = sums + (each * 4 * m + v) * W, *rest = near + 4 * W;
-                floats sum = each == 1 ? get((const float *)near)
-                                       : (from(rest) * (1.0f / (1 << FINE)) + from(near)) *
-                                             get(matrix->scale + (int64_t)(4 * b + v) * W);
+                int64_t place = (int64_t)(4 * b + v) * W;
+                floats sum = each == 1 ? sum_at(matrix, near, place, 1.0f)
+                                       : (from(rest) * (1.0f / (1 << FINE)) + from(near)) * get(matrix->scale + place);
                 put(made + v * W, within(sum, layer->output_clip));
             }
             memcpy(out + (int64_t)m * P + b * 4 * W, made, size);
@@ -107,8 +119,7 @@ static void project(const Layer *layer, int32_t M, const uint8_t *shown, int32_t
 static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_t *slots, const float *before,
                  float *cells, uint8_t *bytes, uint8_t *shown, int32_t *sums, float *out) {
     const Matrix *recurrent = layer->recurrent;
-    int32_t P = layer->outputs, H = layer->cells, last = layer->projection ? layer->projection->inputs : 0;
-    int32_t pairs = last && layer->projection->kind == INT8;
+    int32_t P = layer->outputs, H = layer->cells;
     int64_t width = (int64_t)recurrent->blocks * W, size = row_size(recurrent);
     float largest[CHUNK];
     for (int32_t m = 0; before && m < M; m++)
@@ -128,11 +139,8 @@ static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_
             next = within(next, layer->cell_clip);
             put(cell, next);
             floats value = sigmoid(gate[3]) * tanh_of(next);
-            if (pairs) {
-                uint8_t *to = shown + (int64_t)m * 2 * last + b * W;
-                put_pair(value, to, to + last);
-            } else if (last) {
-                put((float *)shown + (int64_t)m * last + b * W, value);
+            if (layer->projection) {
+                show(layer->projection, value, m, b * W, shown);
             } else {
                 float made[W];
                 put(made, value);
@@ -140,7 +148,7 @@ static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_
             }
         }
     }
-    if (last) project(layer, M, shown, sums, out);
+    if (layer->projection) project(layer, M, shown, sums, out);
 }
 
 /* Rows `first` to `end` of a batch over T steps: x (N, D) packed; `h` (B, P) and `c` (B, H) become each row's last

@@ -1,12 +1,12 @@
 /* Rows of numbers times fixed matrices, and the arithmetic around it, in vectors as wide as the machine has them.
  *
- * A matrix is int8 with a scale for each output, or float32 or bfloat16. For int8 a row of activations becomes unsigned
- * bytes in units of its largest number, and sums of products are exact integers; for floats a row stays what it is, and
- * each of its sums is added up in an order of its own. So nothing else in a batch touches a row's numbers, whatever is
- * computed beside it; the compiler may not contract operations, so that the same holds for what follows.
+ * A matrix is int8 or int16 with a scale for each output, or float32. For whole numbers a row of activations becomes
+ * unsigned bytes, or int16, in units of its largest number, and sums of products are exact; for floats a row stays what
+ * it is, and each of its sums is added up in an order of its own. So nothing else in a batch touches a row's numbers,
+ * whatever is computed beside it; the compiler may not contract operations, so that the same holds for what follows.
  *
- * Sums come in blocks of 4 vectors of W outputs. An int8 matrix lies in such blocks; in a vector four inputs stand side
- * by side for every output. Floats lie row by row, as in a file, and are read where they are.
+ * Sums come in blocks of 4 vectors of W outputs. Whole numbers lie in such blocks; in a vector four inputs (two of int16)
+ * stand side by side for every output. Floats lie row by row, as in a file, and are read where they are.
  */
 #include <immintrin.h>
 #include <stdint.h>
@@ -16,28 +16,32 @@
 #if defined(__AVX512BW__)
 #define W 16
 #define TILE 6 /* rows whose sums stay in registers */
+#define FEW 6  /* the same, of int16 */
 typedef __m512i vector;
 #define FLOATS(name) _mm512_##name##_ps
 #define LOAD(p) _mm512_loadu_si512(p)
 #define STORE(p, x) _mm512_storeu_si512(p, x)
 #define SPREAD(four) _mm512_set1_epi32(four)
-#define WIDE(p) _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(p))), 16)
-#define PAIRS(a, w) _mm512_madd_epi16(_mm512_maddubs_epi16(a, w), _mm512_set1_epi16(1))
+#define PAIRS(a, w) _mm512_madd_epi16(a, w)
+#define FOURS(a, w) PAIRS(_mm512_maddubs_epi16(a, w), _mm512_set1_epi16(1))
 #if defined(__AVX512VNNI__)
 #define DOT(sum, a, w) _mm512_dpbusd_epi32(sum, a, w)
+#define DOT16(sum, a, w) _mm512_dpwssd_epi32(sum, a, w)
 #endif
 #elif defined(__AVX2__)
 #define W 8
 #define TILE 3
+#define FEW 2
 typedef __m256i vector;
 #define FLOATS(name) _mm256_##name##_ps
 #define LOAD(p) _mm256_loadu_si256((const void *)(p))
 #define STORE(p, x) _mm256_storeu_si256((void *)(p), x)
 #define SPREAD(four) _mm256_set1_epi32(four)
-#define WIDE(p) _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(p))), 16)
-#define PAIRS(a, w) _mm256_madd_epi16(_mm256_maddubs_epi16(a, w), _mm256_set1_epi16(1))
+#define PAIRS(a, w) _mm256_madd_epi16(a, w)
+#define FOURS(a, w) PAIRS(_mm256_maddubs_epi16(a, w), _mm256_set1_epi16(1))
 #if defined(__AVXVNNI__)
 #define DOT(sum, a, w) _mm256_dpbusd_avx_epi32(sum, a, w)
+#define DOT16(sum, a, w) _mm256_dpwssd_avx_epi32(sum, a, w)
 #endif
 #endif
 #if !defined(__AVX2__) || !defined(__FMA__)
@@ -50,7 +54,8 @@ typedef __m256i vector;
 #define MOST 255
 #else
 #define MOST 127
-#define DOT(sum, a, w) ((vector)((whole)(sum) + (whole)PAIRS(a, w)))
+#define DOT(sum, a, w) ((vector)((whole)(sum) + (whole)FOURS(a, w)))
+#define DOT16(sum, a, w) ((vector)((whole)(sum) + (whole)PAIRS(a, w)))
 #endif
 #define SLICE 1024 /* floats of a row that are multiplied at a time */
 #define CHUNK 48 /* rows that are multiplied at a time, so that their bytes and sums stay in the nearest caches */
@@ -58,19 +63,21 @@ typedef __m256i vector;
 typedef float floats __attribute__((vector_size(4 * W)));
 typedef int32_t whole __attribute__((vector_size(4 * W)));
 
-enum { INT8, FLOAT32, BFLOAT16 };
+enum { INT8, FLOAT32, INT16 };
 
 typedef struct {
     int32_t kind;         /* of those above */
     int32_t inputs;       /* filled up to a multiple of W, so that whole vectors can be read and written */
     int32_t blocks;       /* of 4 * W outputs, the last of them filled up */
+    int32_t steps;        /* whole numbers: the largest of a row */
     int32_t shift;        /* int8: the byte that stands for 0: in the middle, or 0 where no input is negative */
     int32_t outputs;      /* floats: rows, of one gate if `gates` */
     int32_t gates;        /* floats: whether a block's vectors are rows of the four quarters of the matrix */
-    const void *values;   /* int8: (blocks, inputs / 4, 4, W, 4); floats: (outputs, inputs), or (4, outputs, inputs) */
+    const void *values;   /* int8: (blocks, inputs / 4, 4, W, 4); int16: (blocks, inputs / 2, 4, W, 2);
+                             floats: (outputs, inputs), or (4, outputs, inputs) */
     const int32_t *start; /* int8: (blocks, 4, W) what the shift adds to each sum, taken off */
-    const float *scale;   /* int8: (blocks, 4, W) of a sum whose row's largest number is 1 */
-    const void *zeros;    /* floats: (inputs) in place of rows that are not there */
+    const float *scale;   /* whole numbers: (blocks, 4, W) of a sum whose row's largest number is 1 */
+    const float *zeros;   /* floats: (inputs) in place of rows that are not there */
 } Matrix;
 
 static inline int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -79,7 +86,10 @@ static inline void put(float *p, floats x) { FLOATS(storeu)(p, x); }
 
 /* ---- Products ---- */
 
-static inline int64_t row_size(const Matrix *matrix) { return matrix->inputs * (matrix->kind == INT8 ? 1 : 4); }
+/* Bytes of a row that `take` made. */
+static inline int64_t row_size(const Matrix *matrix) {
+    return matrix->inputs * (matrix->kind == INT8 ? 1 : matrix->kind == INT16 ? 2 : 4);
+}
 
 static inline __attribute__((always_inline)) void int8_tile(const int rows, const uint8_t *a, int32_t K, const int8_t *w,
                                                             const int32_t *start, int32_t *sums) {
@@ -97,6 +107,21 @@ static inline __attribute__((always_inline)) void int8_tile(const int rows, cons
         for (int v = 0; v < 4; v++) STORE(sums + (4 * r + v) * W, sum[r][v]);
 }
 
+static inline __attribute__((always_inline)) void int16_tile(const int rows, const int16_t *a, int32_t K, const int16_t *w,
+                                                             int32_t *sums) {
+    whole sum[FEW][4] = {0};
+#pragma GCC unroll 4
+    for (int32_t k = 0; k < K; k += 2, w += 8 * W)
+        for (int r = 0; r < rows; r++) {
+            int32_t two;
+            memcpy(&two, a + (int64_t)r * K + k, 4);
+            vector x = SPREAD(two);
+            for (int v = 0; v < 4; v++) sum[r][v] = (whole)DOT16((vector)sum[r][v], x, LOAD(w + 2 * W * v));
+        }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) STORE(sums + (4 * r + v) * W, (vector)sum[r][v]);
+}
+
 /* The sums of four vectors. */
 static inline __m128 across(const floats *sum) {
 #if W == 16
@@ -112,8 +137,8 @@ static inline __m128 across(const floats *sum) {
 }
 
 /* Floats a (rows, length of K) times four rows of a matrix, added to one place of each of four vectors of sums. */
-static inline __attribute__((always_inline)) void float_tile(const int rows, const int narrow, const float *a, int64_t K,
-                                                             int32_t length, const void *const *w, float *sums) {
+static inline __attribute__((always_inline)) void float_tile(const int rows, const float *a, int64_t K, int32_t length,
+                                                             const float *const *w, float *sums) {
     floats sum[TILE][4];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) sum[r][v] = FLOATS(setzero)();
@@ -121,7 +146,7 @@ static inline __attribute__((always_inline)) void float_tile(const int rows, con
         floats x[TILE]; /* with one weight at a time, just as many registers as there are */
         for (int r = 0; r < rows; r++) x[r] = FLOATS(loadu)(a + r * K + k);
         for (int v = 0; v < 4; v++) {
-            floats weight = narrow ? (floats)WIDE((const uint16_t *)w[v] + k) : (floats)FLOATS(loadu)((const float *)w[v] + k);
+            floats weight = FLOATS(loadu)(w[v] + k);
             for (int r = 0; r < rows; r++) sum[r][v] = FLOATS(fmadd)(x[r], weight, sum[r][v]);
         }
     }
@@ -150,55 +175,59 @@ static void multiply_int8(int32_t M, const uint8_t *a, const Matrix *matrix, int
         }
 }
 
-static inline __attribute__((always_inline)) void float_tiles(const int narrow, int32_t M, const float *a, int64_t K,
-                                                              int32_t length, const void *const *w, float *sums) {
+static void multiply_int16(int32_t M, const int16_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
+    int32_t K = matrix->inputs;
+    const int16_t *w = (const int16_t *)matrix->values + (int64_t)block * K * 4 * W;
+    for (int32_t m = 0; m < M; m += FEW, a += (int64_t)FEW * K, sums += FEW * 4 * W)
+        switch (smaller(M - m, FEW)) {
+#define RUN(n) case n: int16_tile(n, a, K, w, sums); break;
+#if FEW == TILE
+            SIZES(RUN)
+#else
+            RUN(2) RUN(1)
+#endif
+#undef RUN
+        }
+}
+
+static void float_tiles(int32_t M, const float *a, int64_t K, int32_t length, const float *const *w, float *sums) {
     for (int32_t m = 0; m < M; m += TILE, a += TILE * K, sums += TILE * 4 * W)
         switch (smaller(M - m, TILE)) {
-#define RUN(n) case n: float_tile(n, narrow, a, K, length, w, sums); break;
+#define RUN(n) case n: float_tile(n, a, K, length, w, sums); break;
             SIZES(RUN)
 #undef RUN
         }
 }
 
 /* Where row l of each of a block's four vectors lies, from one input on. */
-static inline void rows_at(const Matrix *matrix, int32_t block, int32_t l, int32_t first, const char **w) {
-    int64_t K = matrix->inputs, item = matrix->kind == BFLOAT16 ? 2 : 4;
+static inline void rows_at(const Matrix *matrix, int32_t block, int32_t l, int32_t first, const float **w) {
     for (int v = 0; v < 4; v++) {
         int32_t row = matrix->gates ? block * W + l : (4 * block + v) * W + l;
         int64_t place = matrix->gates ? (int64_t)v * matrix->outputs + row : row;
-        w[v] = row < matrix->outputs ? (const char *)matrix->values + place * K * item : matrix->zeros;
-        w[v] += first * item;
+        w[v] = (row < matrix->outputs ? (const float *)matrix->values + place * matrix->inputs : matrix->zeros) + first;
     }
 }
 
 /* Long rows go by slices that the nearest cache holds. For many rows those of the matrix are brought together first: far
  * apart, they drive each other out of it; and the next four are fetched meanwhile. */
 static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, float *sums) {
-    const int narrow = matrix->kind == BFLOAT16;
     float near[4][SLICE + 16]; /* not a power of two apart, for the same reason */
+    const float *held[4] = {near[0], near[1], near[2], near[3]};
     memset(sums, 0, 16 * W * (size_t)M);
     for (int32_t first = 0; first < matrix->inputs; first += SLICE) {
         int32_t length = smaller(matrix->inputs - first, SLICE);
         for (int32_t l = 0; l < W; l++) {
-            const char *w[4], *next[4];
+            const float *w[4], *next[4];
             rows_at(matrix, block, l, first, w);
             if (M <= TILE) {
-                if (narrow)
-                    float_tiles(1, M, a + first, matrix->inputs, length, (const void **)w, sums + l);
-                else
-                    float_tiles(0, M, a + first, matrix->inputs, length, (const void **)w, sums + l);
+                float_tiles(M, a + first, matrix->inputs, length, w, sums + l);
                 continue;
             }
-            const void *held[4] = {near[0], near[1], near[2], near[3]};
-            for (int v = 0; v < 4; v++)
-                if (narrow)
-                    for (int32_t k = 0; k < length; k += W) put(near[v] + k, (floats)WIDE((const uint16_t *)w[v] + k));
-                else
-                    memcpy(near[v], w[v], 4 * (size_t)length);
+            for (int v = 0; v < 4; v++) memcpy(near[v], w[v], 4 * (size_t)length);
             rows_at(matrix, l + 1 < W ? block : block + 1, (l + 1) % W, first, next);
             for (int v = 0; v < 4 && (l + 1 < W || block + 1 < matrix->blocks); v++)
-                for (int32_t k = 0; k < length * (narrow ? 2 : 4); k += 64) __builtin_prefetch(next[v] + k, 0, 2);
-            float_tiles(0, M, a + first, matrix->inputs, length, held, sums + l);
+                for (int32_t k = 0; k < length; k += 16) __builtin_prefetch(next[v] + k, 0, 2);
+            float_tiles(M, a + first, matrix->inputs, length, held, sums + l);
         }
     }
 }
@@ -207,6 +236,8 @@ static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int
 static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
     if (matrix->kind == INT8)
         multiply_int8(M, a, matrix, block, sums);
+    else if (matrix->kind == INT16)
+        multiply_int16(M, (const int16_t *)a, matrix, block, sums);
     else
         multiply_floats(M, (const float *)a, matrix, block, (float *)sums);
 }
@@ -215,6 +246,12 @@ static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t 
 
 static const float ROUNDING = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded, and stands in its low bits */
 
+static inline int32_t rounded(float x) {
+    float moved = x + ROUNDING;
+    int32_t bits;
+    memcpy(&bits, &moved, 4);
+    return bits - 0x4b400000; /* the bits of what was added */
+}
 static inline floats all(float x) { return FLOATS(set1)(x); }
 static inline floats get(const float *p) { return FLOATS(loadu)(p); }
 static inline floats from(const int32_t *p) { return __builtin_convertvector((whole)LOAD(p), floats); }
@@ -242,13 +279,12 @@ static inline floats tanh_of(floats x) { return 2.0f / (1.0f + exponential(x * -
 
 /* A number of a row's sums, which stand at `place` of the matrix's outputs; `largest` is what `take` returned. */
 static inline floats sum_at(const Matrix *matrix, const int32_t *sums, int64_t place, float largest) {
-    return matrix->kind == INT8 ? from(sums) * get(matrix->scale + place) * largest : get((const float *)sums);
+    return matrix->kind == FLOAT32 ? get((const float *)sums) : from(sums) * get(matrix->scale + place) * largest;
 }
 
-/* x (K) as a matrix wants it. For int8 that is bytes, in units of its largest number over the steps there are; returns
- * that number. */
+/* x (K) as a matrix wants it. Whole numbers are in units of the largest over the steps there are; returns that one. */
 static float take(int32_t K, const float *restrict x, const Matrix *matrix, uint8_t *restrict to) {
-    if (matrix->kind != INT8) {
+    if (matrix->kind == FLOAT32) {
         memcpy(to, x, 4 * (size_t)K);
         memset(to + 4 * (size_t)K, 0, 4 * (size_t)(matrix->inputs - K));
         return 1.0f;
@@ -260,16 +296,14 @@ static float take(int32_t K, const float *restrict x, const Matrix *matrix, uint
         size &= 0x7fffffff;
         top = size > top ? size : top;
     }
-    float largest, factor;
+    float largest;
     memcpy(&largest, &top, 4);
     largest = largest < 1e-30f ? 1e-30f : largest;
-    factor = (float)(shift ? MOST / 2 : MOST) / largest;
-    for (int32_t k = 0; k < K; k++) {
-        float moved = x[k] * factor + ROUNDING;
-        int32_t bits;
-        memcpy(&bits, &moved, 4);
-        to[k] = (uint8_t)(bits + shift);
-    }
-    memset(to + K, 0, (size_t)(matrix->inputs - K));
+    int16_t *restrict wide = (int16_t *)to;
+    float factor = (float)matrix->steps / largest;
+    for (int32_t k = 0; matrix->kind == INT16 && k < K; k++) wide[k] = (int16_t)rounded(x[k] * factor);
+    for (int32_t k = 0; matrix->kind == INT8 && k < K; k++) to[k] = (uint8_t)(rounded(x[k] * factor) + shift);
+    int64_t item = matrix->kind == INT16 ? 2 : 1;
+    memset(to + item * K, 0, (size_t)(item * (matrix->inputs - K)));
     return largest;
 }
