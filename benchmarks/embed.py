@@ -9,7 +9,7 @@ speed      the original size (93.6 M parameters, random weights) and MODEL (defa
            one sentence of 20 words (p50, p99 over different sentences)
 accuracy   cosine to float32 of each token, worst and mean, by layer; for MODEL also what a POS probe loses that was
            trained on float32 vectors
-linearity  --linearity 1000000: time and memory of MODEL from 10 thousand words up to so many, doubling
+linearity  --linearity 1000000: time and memory of MODEL for so many words, half of them and so on to 10 thousand
 
 Every contender has a process of its own, and each round runs all of them, so that a busy machine is busy for all.
 Medians of rounds count; ratios are taken within a round. A batch is a number of sentences for the others and a budget
@@ -44,6 +44,7 @@ HERE = Path(__file__).parent
 MODES = ("float32", "bfloat16", "int8")
 CHOOSING = ("auto", "default")
 UPOS = 3  # column of CoNLL-U
+LEAST_WORDS = 10_000  # of what is halved
 ORIGINAL, MODEL, OTHERS = "original size", "model", "others"
 GOALS = (  # what, contender, measured against, how many times as much is aimed at
     ("words/s", (ORIGINAL, "float32"), (ORIGINAL, "plain"), 2.5),
@@ -286,9 +287,11 @@ def measure_linearity(settings: Settings) -> list[dict[str, Any]]:
     """A fresh process for each size, so that its peak is its own; short ones five times: the quickest counts."""
     files = [str(p) for p in sorted((settings.shared / "corpora").glob("wikipedia-*.xz"))]
     rows: list[dict[str, Any]] = []
-    size = 10_000
+    sizes = [settings.linearity]
+    while sizes[0] > LEAST_WORDS:
+        sizes.insert(0, sizes[0] // 2)
     print(f"\n{'words':>10} {'seconds':>9} {'times the half':>15} {'peak MB':>9}")
-    while size <= settings.linearity:
+    for size in sizes:
         arguments = json.dumps({"model": settings.model, "words": size, "files": files})
         command = [sys.executable, str(HERE / "embed_stream.py"), str(settings.threads), arguments]
         runs = [
@@ -300,7 +303,6 @@ def measure_linearity(settings: Settings) -> list[dict[str, Any]]:
         rows.append(row)
         growth = "" if row["growth"] is None else f"{row['growth']:.2f}"
         print(f"{row['words']:10,} {row['seconds']:9.2f} {growth:>15} {row['peak_mb']:9,}", flush=True)
-        size *= 2
     return rows
 
 

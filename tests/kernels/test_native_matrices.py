@@ -39,7 +39,7 @@ def test_a_row_of_zeros_stays_one() -> None:
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("gates", [False, True])
 def test_sixteen_bits_lie_in_blocks(lanes: int, gates: bool) -> None:
-    """Two inputs side by side for each output of a vector, four vectors to a block, which are the gates if it has any."""
+    """Two inputs side by side for each output of a vector, four vectors to a block: its gates, if it has them."""
     matrix = torch.randn(4 * 13, 9, generator=torch.Generator().manual_seed(1)).bfloat16()
     packed = PackedMatrix(matrix, Columns(len(matrix), lanes=lanes, gates=gates), most=127)
     values, scale = packed.held
