@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.kernels.cpu import cpu_features
+from elmokit.kernels.native import native_library
 from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
@@ -13,6 +15,9 @@ from elmokit.weights import Pretrained, save_pretrained
 
 BESIDES = 20e6  # what a run takes that does not grow with the model
 STATUS = Path("/proc/self/status")
+IN_C = pytest.mark.skipif(
+    native_library() is None or cpu_features().bfloat16, reason="bfloat16 does not run in C here; floats take more"
+)
 CHILD = """
 import re, sys, torch
 from pathlib import Path
@@ -65,6 +70,7 @@ def small_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("float32", "float32", 8, 1.5),
         ("float32", "int8", 1, 1.5),
         ("int8", "int8", 1, 0.8),
+        pytest.param("bfloat16", "bfloat16", 1, 1.3, marks=IN_C),
     ],
 )
 def test_peak_of_loading(

@@ -30,6 +30,20 @@ def test_sixteen_bits_of_a_usual_matrix_lose_less_than_bfloat16() -> None:
     assert lost[0] < 0.5 * lost[1]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_default_type_of_new_tensors_is_not_ours(dtype: torch.dtype) -> None:
+    rows = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    expected = sixteen_bits(rows)
+    try:
+        torch.set_default_dtype(dtype)
+        found = sixteen_bits(rows)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
 def test_a_row_of_zeros_stays_one() -> None:
     whole, scale = sixteen_bits(torch.zeros(2, 3))
     assert whole.tolist() == [[0, 0, 0], [0, 0, 0]]

@@ -13,6 +13,7 @@ from torch import Tensor
 from elmokit.kernels.int8 import Int8Matrix
 
 PIECE = 16  # blocks that are laid out at a time
+ROWS = 1024  # that become whole numbers at a time
 INT8, FLOAT32, INT16 = range(3)
 UNITS = 4095  # the largest int16 of a row of activations
 
@@ -100,8 +101,8 @@ def sixteen_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Rows (N, K) as int16 and scales (N,): no sum of a row's products with numbers up to `UNITS` leaves 31 bits."""
     N, K = matrix.shape
     room = 0.999 * ((2**31 - 1) / UNITS - K / 2)  # what a row may sum up to, behind what rounding adds
-    whole, scale = torch.empty(N, K, dtype=torch.int16), torch.empty(N)
-    for some in _pieces(N, 4096):
+    whole, scale = torch.empty(N, K, dtype=torch.int16), torch.empty(N, dtype=torch.float32)
+    for some in _pieces(N, ROWS):
         rows = matrix[some].float()
         size = rows.abs()
         needed = torch.maximum(size.sum(dim=1) / room, size.amax(dim=1) / 32767)  # (rows,)
@@ -123,7 +124,7 @@ def _laid_out(values: Tensor, columns: Columns, together: int) -> Tensor:
 
 def _sums(values: Tensor) -> Tensor:
     """Of rows (N, K) of int8; torch would make a wide copy of all of them. (N,)"""
-    return torch.cat([values[some].sum(dim=1, dtype=torch.int32) for some in _pieces(len(values), 1024)])
+    return torch.cat([values[some].sum(dim=1, dtype=torch.int32) for some in _pieces(len(values), ROWS)])
 
 
 def _pieces(length: int, size: int) -> Iterator[slice]:
