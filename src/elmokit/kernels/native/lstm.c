@@ -128,13 +128,15 @@ static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_
         if (before) multiply(M, bytes, recurrent, b, sums);
         for (int32_t m = 0; m < M; m++) {
             const float *input = ready->sums + (slots[m] * width + (int64_t)b * W) * 4;
+            float *cell = cells + m * width + (int64_t)b * W;
+            for (int k = 4 * W; k < 8 * W; k += 16) __builtin_prefetch(input + k); /* the next block's: rows lie far apart */
+            __builtin_prefetch(cell + 16, 1);
             floats gate[4];
             for (int v = 0; v < 4; v++) {
                 gate[v] = get(input + v * W);
                 if (before)
                     gate[v] = sum_at(recurrent, sums + (4 * m + v) * W, (int64_t)(4 * b + v) * W, largest[m]) + gate[v];
             }
-            float *cell = cells + m * width + (int64_t)b * W;
             floats next = sigmoid(gate[2]) * get(cell) + sigmoid(gate[0]) * tanh_of(gate[1]);
             next = within(next, layer->cell_clip);
             put(cell, next);
