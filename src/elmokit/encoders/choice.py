@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import InputError
+from elmokit.kernels.rows import as_array
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import ScalarMix
 
@@ -45,4 +46,7 @@ class Choice:
         if not stack.bounded:
             return self.layers.apply(stack.values), stack.mask
         mask = stack.mask[:, 2:]  # as in `inner`, but only what was chosen is masked
-        return self.layers.apply(stack.values[:, :, 1:-1]) * mask[..., None], mask
+        values = stack.values[:, :, 1:-1]
+        if (array := as_array(values)) is not None:
+            return torch.from_numpy(self.layers.apply(array) * mask.numpy()[..., None]), mask
+        return self.layers.apply(values) * mask[..., None], mask

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.encoders.transfers import download, upload
+from elmokit.kernels.rows import take_rows
 
 Vectors = NDArray[np.floating[Any]]
 
@@ -28,7 +29,7 @@ def per_sentence(values: Tensor, mask: Tensor, *, normalise: bool = False) -> li
     real = mask.cpu().numpy()  # (B, T)
     places = np.arange(L * B * T).reshape(L, B, T).transpose(1, 0, 2)  # (B, L, T) into the flattened (L * B * T)
     wanted = places[np.broadcast_to(real[:, None], places.shape)]  # (L * N,): sentence by sentence, layer by layer
-    rows = widened(values.reshape(-1, D).index_select(0, upload(wanted, values.device)))  # (L * N, D)
+    rows = widened(take_rows(values.reshape(-1, D), upload(wanted, values.device)))  # (L * N, D)
     if normalise:
         rows = torch.nn.functional.normalize(rows, dim=-1)
     counts: list[int] = real.sum(axis=1).tolist()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from elmokit.encoders.transfers import upload
+from elmokit.kernels.rows import put_rows, take_rows
 
 
 class CacheInfo(NamedTuple):
@@ -54,14 +55,14 @@ class WordCache:
         self.hits += len(known)
         self.misses += len(missing)
         if not missing:
-            return self.table.index_select(0, self._on_device(slots))
+            return take_rows(self.table, self._on_device(slots))
         fresh = encode([words[k] for k in missing])  # (M, P)
         if not known:
             vectors = fresh
         else:
             vectors = fresh.new_empty(len(words), fresh.shape[1])  # (U, P)
-            vectors.index_copy_(0, self._on_device(known), self.table.index_select(0, self._on_device(slots)))
-            vectors.index_copy_(0, self._on_device(missing), fresh)
+            put_rows(vectors, self._on_device(known), take_rows(self.table, self._on_device(slots)))
+            put_rows(vectors, self._on_device(missing), fresh)
         self._keep([words[k] for k in missing][-self.capacity :], fresh[-self.capacity :])
         return vectors
 
@@ -73,7 +74,7 @@ class WordCache:
             slot = size if size < self.capacity else self.slots.pop(next(iter(self.slots)))
             self.slots[word] = slot
             slots.append(slot)
-        self.table.index_copy_(0, self._on_device(slots), fresh)
+        put_rows(self.table, self._on_device(slots), fresh)
 
     def _on_device(self, numbers: list[int]) -> Tensor:
         return upload(np.array(numbers, dtype=np.int64), self.table.device)

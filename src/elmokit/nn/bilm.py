@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
 from elmokit.kernels import LstmState
+from elmokit.kernels.rows import sum_of, take_rows, zeros_of
 from elmokit.layers import LayerStack
 from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig, LstmLayer
@@ -81,7 +82,7 @@ class BiLM(nn.Module):
         packing = Packing.of(lengths, backward=[d == "backward" for d in self.config.directions])
         places = packing.places(vectors.device)  # (R, N) into the flattened (B * T)
         types = index.reshape(-1)[places]  # (R, N)
-        x = vectors.index_select(0, types.flatten()).view(*types.shape, vectors.shape[1])  # (R, N, P)
+        x = take_rows(vectors, types.flatten()).view(*types.shape, vectors.shape[1])  # (R, N, P)
         started = self.zero_state(len(lengths), like=x) if state is None else packing.sort(state)
         layers, ended = self.run(x, packing.steps, started)
         values = packing.unpack([x, *layers], places)  # (L, B, T, R * P)
@@ -100,7 +101,7 @@ class BiLM(nn.Module):
         for k, lstm in enumerate(self.lstm):
             x = nn.functional.dropout(x, self.dropout, self.training)
             y, last = lstm(x, state[k], steps, keep=keep)
-            x = x + y if k > 0 and self.config.skip_connections else y
+            x = sum_of(x, y) if k > 0 and self.config.skip_connections else y
             layers.append(x)
             ended.append(last)
         layers[-1] = nn.functional.dropout(layers[-1], self.dropout, self.training)
@@ -110,7 +111,9 @@ class BiLM(nn.Module):
         lstm, R = self.config.lstm, len(self.config.directions)
         exact = torch.promote_types(like.dtype, torch.float32)  # a half-precision model keeps its cells in float32
         shapes = (R, rows, lstm.projection_dim), (R, rows, lstm.cell_dim)
-        return tuple(LstmState(like.new_zeros(shapes[0]), like.new_zeros(shapes[1], dtype=exact)) for _ in self.lstm)
+        return tuple(
+            LstmState(zeros_of(shapes[0], like=like), zeros_of(shapes[1], like=like, dtype=exact)) for _ in self.lstm
+        )
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.kernels import LstmState
+from elmokit.kernels.rows import as_array, take_rows
 
 Ints = NDArray[np.int64]
 
@@ -55,11 +56,14 @@ class Packing:
         else:  # each goes straight to its place
             values = flat[0].new_empty(len(layers), len(rows), P)
             for layer, out in zip(flat, values, strict=True):
-                torch.index_select(layer, 0, rows, out=out)
+                take_rows(layer, rows, out=out)
         values = values.view(len(layers), B * T, R * P)
         if B * T > N:
             padded = np.flatnonzero(np.arange(T) >= self.lengths[:, None])
-            values = values.index_fill_(1, torch.from_numpy(padded).to(places.device), 0)
+            if (array := as_array(values)) is not None:
+                array[:, padded] = 0
+            else:
+                values = values.index_fill_(1, torch.from_numpy(padded).to(places.device), 0)
         return values.view(len(layers), B, T, R * P)
 
     def sort(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:

@@ -13,6 +13,7 @@ from elmokit.kernels.contract import LstmRules, LstmState
 from elmokit.kernels.native.matrices import Columns, PackedMatrix
 from elmokit.kernels.native.threads import side_by_side, thread_count
 from elmokit.kernels.products import Matrix
+from elmokit.kernels.rows import copy_of
 
 STRETCH_BYTES = 16 << 20  # of input products held ahead
 FEW_ROWS = 4  # that are not worth another thread
@@ -91,7 +92,7 @@ class NativeLstm:
         self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
     ) -> tuple[Tensor, LstmState]:
         x = x.float().contiguous()  # (R, N, D)
-        h, c = (part.float().clone(memory_format=torch.contiguous_format) for part in state)  # (R, B, P), (R, B, H)
+        h, c = (copy_of(part.float()) for part in state)  # (R, B, P), (R, B, H)
         kept = None if keep is None else keep.float().contiguous()  # (R, N)
         self._check(x, h, c, steps, kept)
         out = x.new_empty(*x.shape[:2], h.shape[2])  # (R, N, P)

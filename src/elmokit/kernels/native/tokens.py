@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -133,10 +134,11 @@ class NativeTokens:
             return out
         if self.widest > C or types.device.type != "cpu":
             raise ValueError(f"words of {C} characters on {types.device}; expected {self.widest} or more, on a CPU")
-        low, high = types.aminmax()
+        given = types.numpy()
+        low, high = given.min(), given.max()
         if low < 0 or high >= self.n_characters:
-            raise IndexError(f"characters go from 0 to {self.n_characters - 1}; met {int(low)} to {int(high)}")
-        chars = types.to(torch.int32).contiguous()  # (U, C)
+            raise IndexError(f"characters go from 0 to {self.n_characters - 1}; met {low} to {high}")
+        chars = torch.from_numpy(given.astype(np.int32, order="C"))  # (U, C)
         share = max(-(-U // thread_count()), FEW_WORDS)
         pieces = zip(torch.split(chars, share), torch.split(out, share), strict=True)
         run = partial(self.library.elmokit_tokens, ctypes.byref(self.structure))
