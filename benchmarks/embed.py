@@ -284,7 +284,7 @@ def layers_of(contender: Contender, text: Path, folder: Path) -> NDArray[np.floa
 
 
 def measure_linearity(settings: Settings) -> list[dict[str, Any]]:
-    """A fresh process for each size, so that its peak is its own; short ones five times: the quickest counts."""
+    """A fresh process for each size, so that its peak is its own; two to five times each: the quickest counts."""
     files = [str(p) for p in sorted((settings.shared / "corpora").glob("wikipedia-*.xz"))]
     rows: list[dict[str, Any]] = []
     sizes = [settings.linearity]
@@ -296,7 +296,7 @@ def measure_linearity(settings: Settings) -> list[dict[str, Any]]:
         command = [sys.executable, str(HERE / "embed_stream.py"), str(settings.threads), arguments]
         runs = [
             json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-            for _ in range(5 if size < 50_000 else 1)
+            for _ in range(min(max(2, 400_000 // size), 5))
         ]
         row = min(runs, key=lambda run: float(run["seconds"]))
         row["growth"] = round(row["seconds"] / rows[-1]["seconds"], 3) if rows else None
