@@ -44,7 +44,7 @@ HERE = Path(__file__).parent
 MODES = ("float32", "bfloat16", "int8")
 CHOOSING = ("auto", "default")
 UPOS = 3  # column of CoNLL-U
-LEAST_WORDS = 10_000  # of what is halved
+LEAST_WORDS = 10_000  # texts are halved until one has no more than these
 ORIGINAL, MODEL, OTHERS = "original size", "model", "others"
 GOALS = (  # what, contender, measured against, how many times as much is aimed at
     ("words/s", (ORIGINAL, "float32"), (ORIGINAL, "plain"), 2.5),

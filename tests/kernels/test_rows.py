@@ -83,6 +83,16 @@ def test_what_only_stands_for_a_tensor_is_left_to_torch() -> None:
         assert zeros_of((4,), like=source).shape == (4,)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_recorded_program_works_on_what_it_is_given() -> None:
+    """Not on the numbers that it was recorded with."""
+    recorded = torch.jit.trace(
+        lambda x, index: sum_of(take_rows(x, index), zeros_of((2, 3), like=x)), (draw(5, 3), torch.tensor([1, 2]))
+    )
+    other = draw(5, 3) + 7
+    assert torch.equal(recorded(other, torch.tensor([4, 0])), other[[4, 0]])
+
+
 @pytest.mark.skipif(native_library() is None, reason="nothing runs in C here, so torch's threads are at work anyway")
 def test_no_thread_of_torch_is_woken() -> None:
     """Between text and vectors nothing of torch's works on so many numbers that it would share them out."""

@@ -46,7 +46,7 @@ def prepare_tokens(
     """A token encoder of characters with ReLU as one call, where this machine has that for this mode.
 
     Linear layers are matrices with their biases; a highway's are its transform and its gate. In int8 the projection's
-    weights are multiplied as floats: it is a twentieth of the work, and would make two thirds of the error.
+    weights are multiplied as floats: it is little of the work, and what it loses goes straight into the token layer.
     """
     library = _library(mode)
     if library is None:

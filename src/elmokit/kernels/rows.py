@@ -21,7 +21,7 @@ def take_rows(source: Tensor, index: Tensor, *, out: Tensor | None = None) -> Te
         return torch.index_select(source, 0, index, out=out)
     made = source.new_empty(len(index), *source.shape[1:]) if out is None else out
     if len(index):
-        # "clip" lets NumPy write to where it should, "raise" would make another copy; torch checks.
+        # The numbers are checked first: told to "raise", NumPy would make another copy, to have nothing half written.
         source.numpy().take(_checked(index, len(source)), axis=0, out=made.numpy(), mode="clip")
     return made
 
@@ -43,7 +43,7 @@ def sum_of(x: Tensor, y: Tensor) -> Tensor:
 def zeros_of(shape: tuple[int, ...], *, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Zeros where another tensor is, in its type or this one."""
     dtype = dtype or like.dtype
-    if like.device.type == "cpu" and dtype in PLAIN and not torch.compiler.is_compiling() and type(like) is Tensor:
+    if _here(like) and dtype in PLAIN:
         return torch.from_numpy(np.zeros(shape, np.float32 if dtype == torch.float32 else np.float64))
     return like.new_zeros(shape, dtype=dtype)
 
@@ -59,14 +59,14 @@ def as_array(x: Tensor) -> NDArray[Any] | None:
 
 
 def _plain(x: Tensor) -> bool:
-    """Real numbers on a CPU, no gradient, nothing that only stands for a tensor."""
-    return (
-        type(x) is Tensor
-        and x.device.type == "cpu"
-        and x.dtype in PLAIN
-        and not x.requires_grad
-        and not torch.compiler.is_compiling()
-    )
+    """Numbers that NumPy can work on, and no gradient is asked for."""
+    return _here(x) and x.dtype in PLAIN and not x.requires_grad
+
+
+def _here(x: Tensor) -> bool:
+    """On a CPU, and real: nothing that stands for a tensor while its operations are written down."""
+    recorded = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return type(x) is Tensor and x.device.type == "cpu" and not recorded
 
 
 def _checked(index: Tensor, size: int) -> NDArray[np.int64]:
