@@ -16,14 +16,10 @@ from torch import Tensor
 
 from elmokit import Sentence
 from elmokit.analysis.mixed_probe import fit_mixed_probe
+from elmokit.analysis.pair_files import PlacedWord, WordPair, read_pairs
 from elmokit.analysis.pairs import DIGITS, fit_threshold, spearman, threshold_accuracy
 from elmokit.analysis.probe import ProbeConfig, fit_probe
-from elmokit.analysis.senses import count_senses, few_per_sense
-from elmokit.analysis.word_labels import WordLabels, label_ids, read_word_labels
-from elmokit.batch import plan_batches
-from elmokit.encoders.places import batch_budget
-from elmokit.formats import read_lines
-from elmokit.formats.senses import (
+from elmokit.analysis.sense_files import (
     SenseInstance,
     SenseSentence,
     read_all_words,
@@ -31,7 +27,11 @@ from elmokit.formats.senses import (
     read_sense_index,
     unescape_senses,
 )
-from elmokit.formats.word_pairs import PlacedWord, WordPair, read_pairs
+from elmokit.analysis.senses import count_senses, few_per_sense
+from elmokit.analysis.word_labels import WordLabels, label_ids, read_word_labels
+from elmokit.batch import plan_batches
+from elmokit.encoders.places import batch_budget
+from elmokit.formats import read_lines
 from elmokit.layers import LayerChoice
 from elmokit.tasks.labels import convert_tags
 from elmokit.tasks.metrics import score_spans

@@ -63,8 +63,8 @@ _LIBRARY = (("hoist", False), ("library_project", True), ("library_feed", True),
 
 def check_lstm(case: Case) -> dict[str, float]:
     """Largest absolute error of the outputs, relative errors of each gradient, training against inference."""
-    from elmokit.kernels.triton_lstm import triton_lstm
-    from elmokit.kernels.triton_lstm_plan import choose_plan
+    from elmokit.kernels.triton.lstm import triton_lstm
+    from elmokit.kernels.triton.lstm_plan import choose_plan
 
     _poison()
     dtype = getattr(torch, case.dtype)
@@ -110,7 +110,7 @@ def check_lstm(case: Case) -> dict[str, float]:
 
 
 def check_char_cnn(case: tuple[str, int, str]) -> dict[str, float]:
-    from elmokit.kernels.triton_char_cnn import triton_char_cnn
+    from elmokit.kernels.triton.char_cnn import triton_char_cnn
 
     _poison()
     activation, E, kind = case
@@ -142,7 +142,7 @@ def check_char_cnn(case: tuple[str, int, str]) -> dict[str, float]:
 
 def check_graph(_: str) -> dict[str, float]:
     """A captured call, replayed on new inputs, equals a direct one."""
-    from elmokit.kernels.triton_lstm import triton_lstm
+    from elmokit.kernels.triton.lstm import triton_lstm
 
     R, B, D, H, P = 2, 64, 64, 128, 32
     leaves = [

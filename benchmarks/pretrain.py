@@ -24,11 +24,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from elmokit.pretrain.command import corpus_of
 from elmokit.pretrain.config import PretrainConfig, load_config
+from elmokit.pretrain.corpus.prepared import PreparedCorpus
 from elmokit.pretrain.objective import Objective
-from elmokit.pretrain.prepared import PreparedCorpus
-from elmokit.pretrain.rows import TypeRows
 from elmokit.pretrain.run import codec_spec, pretrain, training_dtype
 from elmokit.pretrain.step import GraphedStep, Step
+from elmokit.pretrain.type_rows import TypeRows
 from elmokit.pretrain.windows import Position, WindowPlan, windows
 
 

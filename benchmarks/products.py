@@ -14,9 +14,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from elmokit.kernels.cpu import cpu_features
-from elmokit.kernels.int8 import FbgemmMultiply, Int8Matrix, OneDnnMultiply, quantise
-from elmokit.kernels.products import cpu_product
+from elmokit.kernels.cpu.features import cpu_features
+from elmokit.kernels.cpu.int8 import FbgemmMultiply, Int8Matrix, OneDnnMultiply, quantise
+from elmokit.kernels.cpu.products import cpu_product
 
 SHAPES = {"original, gates": (512, 16384), "medium, gates": (256, 8192), "original, projection": (4096, 512)}  # K, N
 ROWS = (1, 8, 32, 128)

@@ -33,16 +33,16 @@ import numpy as np
 
 from elmokit import Elmo, Sentence
 from elmokit.analysis.probe import ProbeConfig, fit_probe
+from elmokit.analysis.sense_files import read_all_words, read_semcor, read_sense_index, unescape_senses
 from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
 from elmokit.formats import read_conllu, read_lines
-from elmokit.formats.senses import read_all_words, read_semcor, read_sense_index, unescape_senses
 from elmokit.lm import LanguageModel, PerplexityReport, SentenceScore
 from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.run import Listener, spaced, train_task
 from elmokit.tasks.setup import load_setup
 from elmokit.tasks.table import LayerTable, embed_layers
-from elmokit.tasks.tagger import TaggedExample
-from elmokit.tasks.tagging import CHUNK, NER, Tagging
+from elmokit.tasks.tagging.network import TaggedExample
+from elmokit.tasks.tagging.task import CHUNK, NER, Tagging
 
 UPOS = 3  # column of CoNLL-U
 SEMCOR = ("brown1", "brown2", "brownv")

@@ -13,9 +13,9 @@ import torch
 
 import models
 import transformer_models
+from elmokit.analysis.sense_files import SenseInstance
 from elmokit.analysis.senses import SenseCentroids
 from elmokit.encoders import WordTable
-from elmokit.formats.senses import SenseInstance
 from elmokit.weights import save_pretrained
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"

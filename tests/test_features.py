@@ -6,7 +6,7 @@ import torch
 
 import models
 from elmokit import Elmo, Features, Joined, MixConfig, Part, Sentence, Static
-from elmokit.encoders.static_table import WordTable
+from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
 
 ELMO = Elmo(models.tiny().pretrained, device="cpu")

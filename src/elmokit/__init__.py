@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from elmokit.text import Sentence
     from elmokit.weights import Pretrained, load_pretrained, save_pretrained
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # What `elmokit` offers, and where it lives: loaded when first asked for, so that `import elmokit` costs nothing.
 _HOMES = {

@@ -6,7 +6,7 @@ import pytest
 import models
 from elmokit.analysis.neighbours import find_neighbours, locate, require_word, static_neighbours
 from elmokit.encoders import Elmo
-from elmokit.encoders.static_table import WordTable
+from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
 from elmokit.index import Index
 from elmokit.text import Sentence

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import models
+from elmokit.analysis.pair_files import PlacedWord, WordPair
 from elmokit.analysis.pairs import fit_threshold, pair_cosines, ranks, spearman, threshold_accuracy
 from elmokit.analysis.views import list_views
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError
-from elmokit.formats.word_pairs import PlacedWord, WordPair
 from elmokit.text import Sentence
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import models
+from elmokit.analysis.sense_files import SenseIndex, SenseInstance, SenseSentence
 from elmokit.analysis.senses import (
     SenseCentroids,
     count_senses,
@@ -15,7 +16,6 @@ from elmokit.analysis.senses import (
     train_centroids,
 )
 from elmokit.encoders import Elmo
-from elmokit.formats.senses import SenseIndex, SenseInstance, SenseSentence
 from elmokit.text import Sentence
 
 BANK = ("bank", "n")

@@ -13,8 +13,8 @@ import reference as ref
 from elmokit.cli.convert import convert
 from elmokit.cli.info import info
 from elmokit.errors import WeightsError
-from elmokit.kernels.cpu import cpu_features
-from elmokit.kernels.native import native_library
+from elmokit.kernels.cpu.c import c_library
+from elmokit.kernels.cpu.features import cpu_features
 from elmokit.weights import load_pretrained
 
 MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs" / "both"
@@ -127,13 +127,13 @@ def test_info_for_programs(model):
 )
 def test_info_tells_how_this_cpu_runs_it(model, tmp_path, monkeypatch, machine, told):
     monkeypatch.setenv("COLUMNS", "200")
-    there = native_library() is not None
+    there = c_library() is not None
     assert json.loads(run("info", model, "--json"))["cpu"]["compiled"] == there
     assert ("C functions compiled" in run("info", model)) == there
     monkeypatch.delenv("ELMOKIT_NATIVE", raising=False)
     for name, value in machine.items():
         monkeypatch.setenv(name, value)
-    native_library.cache_clear()
+    c_library.cache_clear()
     try:
         assert f"float32 unless told otherwise; C functions not compiled: {told}" in run("info", model)
         run("convert", model, tmp_path / "own", "--dtype", "int8")
@@ -141,7 +141,7 @@ def test_info_tells_how_this_cpu_runs_it(model, tmp_path, monkeypatch, machine, 
         facts = json.loads(run("info", tmp_path / "own", "--json"))
         assert facts["cpu"] == {"mode": mode, "compiled": False, "why_not": told}
     finally:
-        native_library.cache_clear()
+        c_library.cache_clear()
 
 
 def test_info_for_people(model, tmp_path, monkeypatch):

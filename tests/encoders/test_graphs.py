@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import models
 from elmokit.batch import index_words
 from elmokit.encoders import Elmo
-from elmokit.encoders.graphs import (
+from elmokit.encoders.elmo.cuda_graphs import (
     MIN_WORDS,
     MOST_GRAPHS,
     MOST_ROWS,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.kernels.cpu import cpu_features
-from elmokit.kernels.native import native_library
+from elmokit.kernels.cpu.c import c_library
+from elmokit.kernels.cpu.features import cpu_features
 from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
@@ -16,7 +16,7 @@ from elmokit.weights import Pretrained, save_pretrained
 BESIDES = 20e6  # what a run takes that does not grow with the model
 STATUS = Path("/proc/self/status")
 IN_C = pytest.mark.skipif(
-    native_library() is None or cpu_features().bfloat16, reason="bfloat16 does not run in C here; floats take more"
+    c_library() is None or cpu_features().bfloat16, reason="bfloat16 does not run in C here; floats take more"
 )
 CHILD = """
 import re, sys, torch

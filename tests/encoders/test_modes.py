@@ -15,15 +15,16 @@ from elmokit.encoders import Elmo, load_encoder, places
 from elmokit.encoders.places import FLOATS, INT8, pick_dtype
 from elmokit.errors import InputError
 from elmokit.features import Joined
-from elmokit.kernels import cpu_prepare
-from elmokit.kernels.cpu import CpuFeatures, cpu_features
-from elmokit.kernels.cpu_lstm import CpuLstm
-from elmokit.kernels.int8 import Int8Matrix
-from elmokit.kernels.native import NativeLstm, native_library
-from elmokit.kernels.products import FloatProduct
+from elmokit.kernels.cpu import layout as cpu_prepare
+from elmokit.kernels.cpu.c import NativeLstm, c_library
+from elmokit.kernels.cpu.features import CpuFeatures, cpu_features
+from elmokit.kernels.cpu.int8 import Int8Matrix
+from elmokit.kernels.cpu.lstm import CpuLstm
+from elmokit.kernels.cpu.products import FloatProduct
 from elmokit.lm import LanguageModel
-from elmokit.nn.prepared import PreparedLinear, PreparedLstm, PreparedTokens
-from elmokit.weights import Pretrained, load_pretrained, prepare, save_pretrained
+from elmokit.nn.inference import PreparedLinear, PreparedLstm, PreparedTokens
+from elmokit.weights import Pretrained, load_pretrained, save_pretrained
+from elmokit.weights import inference as prepare
 from elmokit.weights.storage import StoredTensors
 
 # As wide as makes rounding average out, small enough to run in milliseconds.
@@ -32,7 +33,7 @@ OPTIONS = models.tiny_options(
 )
 MODEL = models.tiny(OPTIONS)
 IN_TORCH = "int8 in torch"  # as where there is no compiler
-IN_C = native_library() is not None
+IN_C = c_library() is not None
 MODES = {  # cosines with the exact vectors, in the mean and at worst; what the batch may change
     "float32": (1.0, 1.0, 0 if IN_C else 1e-5),
     "bfloat16": (0.9995, 0.9995, 0 if IN_C and not cpu_features().bfloat16 else 1e-5),
@@ -48,7 +49,7 @@ sentences = st.lists(st.lists(tokens, max_size=7), min_size=1, max_size=7)
 def in_mode(pretrained: Pretrained, mode: str, **options: int) -> Elmo:
     with pytest.MonkeyPatch.context() as patch:
         if mode == IN_TORCH:
-            patch.setattr(cpu_prepare, "native_library", lambda: None)
+            patch.setattr(cpu_prepare, "c_library", lambda: None)
         return Elmo(pretrained, device="cpu", dtype="int8" if mode == IN_TORCH else mode, **options)
 
 
@@ -136,7 +137,7 @@ class TestStoredInt8:
         save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
         stored = load_pretrained(tmp_path)
         expected = ELMOS[mode].encode_layers(TEXT)  # quantised here, from floats, by the same rule
-        from elmokit.kernels import products
+        from elmokit.kernels.cpu import products
         from elmokit.weights import storage
 
         def fail(*given: object) -> None:
@@ -267,7 +268,7 @@ def test_joined_parts_without_such_a_mode_run_in_float32() -> None:
 def test_a_prepared_network_holds_no_second_copy(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 the matrices are those of the file, not copies."""
     if not compiled:
-        monkeypatch.setattr(cpu_prepare, "native_library", lambda: None)
+        monkeypatch.setattr(cpu_prepare, "c_library", lambda: None)
     held = Elmo(MODEL.pretrained, device="cpu").bilm.lstm[0]
     assert isinstance(held, PreparedLstm)
     layer = held.layer

@@ -14,11 +14,11 @@ from safetensors.numpy import load_file
 
 import models
 from elmokit.encoders import Elmo
-from elmokit.encoders.static import Static
-from elmokit.encoders.static_distil import distil_corpus, distil_words
-from elmokit.encoders.static_export import export_word2vec
-from elmokit.encoders.static_load import load_table
-from elmokit.encoders.static_table import WordTable, read_table, write_table
+from elmokit.encoders.static.distil import distil_corpus, distil_words
+from elmokit.encoders.static.encoder import Static
+from elmokit.encoders.static.export import export_word2vec
+from elmokit.encoders.static.load import load_table
+from elmokit.encoders.static.table import WordTable, read_table, write_table
 from elmokit.errors import FormatError, InputError, MissingExtraError
 
 WORDS = ["the", "Cat", "3.14", "猫", "👩‍👩‍👧", "\u00a0", "don't", "</s>"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmokit.encoders.transformer import Transformer
+from elmokit.encoders.transformer.encoder import Transformer
 
 transformers = pytest.importorskip("transformers")
 

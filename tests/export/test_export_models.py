@@ -162,7 +162,7 @@ def test_torch_program(tmp_path: Path) -> None:
 def test_an_export_that_differs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is compared with the model by running both, so a wrong graph cannot get through."""
     pretrained = models.tiny().pretrained
-    from elmokit.export import bilm_graph
+    from elmokit.export import onnx_bilm as bilm_graph
 
     built = bilm_graph.bilm_graph
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.errors import FormatError
-from elmokit.formats import read_lines
-from elmokit.formats.senses import (
+from elmokit.analysis.sense_files import (
     SenseInstance,
     lemma_of,
     read_all_words,
     read_semcor,
     read_sense_index,
 )
+from elmokit.errors import FormatError
+from elmokit.formats import read_lines
 
 INDEX = """bank%1:14:00:: 08420278 2 20
 bank%1:17:01:: 09213565 1 25

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.analysis.pair_files import read_pairs, read_scws, read_wic
 from elmokit.errors import FormatError
 from elmokit.formats import read_lines
-from elmokit.formats.word_pairs import read_pairs, read_scws, read_wic
 
 SCWS = (
     "1\tbank\tn\tNew York\tn\tIt rained . He sat on the <b> bank </b> . So what\tIn <b> New York </b> it is\t3.5\t4\t3"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from elmokit.kernels.cpu import cpu_features
+from elmokit.kernels.cpu.features import cpu_features
 
 
 def test_older_torch_tells_of_a_few_instructions(monkeypatch):

@@ -4,13 +4,15 @@ import pytest
 import torch
 from lstm_problems import Problem
 
-from elmokit.kernels import LstmRules, LstmState, clipped_lstm, cpu_lstm, cpu_prepare, reference_lstm
+from elmokit.kernels import LstmRules, LstmState, clipped_lstm, reference_lstm
 from elmokit.kernels.contract import PreparedRecurrence
-from elmokit.kernels.cpu import cpu_features
-from elmokit.kernels.cpu_lstm import CpuLstm
-from elmokit.kernels.cpu_prepare import prepare_lstm
-from elmokit.kernels.int8 import Int8Product
-from elmokit.kernels.native import NativeLstm, native_library
+from elmokit.kernels.cpu import layout as cpu_prepare
+from elmokit.kernels.cpu import lstm as cpu_lstm
+from elmokit.kernels.cpu.c import NativeLstm, c_library
+from elmokit.kernels.cpu.features import cpu_features
+from elmokit.kernels.cpu.int8 import Int8Product
+from elmokit.kernels.cpu.layout import prepare_lstm
+from elmokit.kernels.cpu.lstm import CpuLstm
 
 PROBLEMS = [
     Problem((3, 3, 3)),
@@ -34,7 +36,7 @@ def prepared(problem: Problem, mode: torch.dtype) -> PreparedRecurrence:
 @pytest.fixture
 def without_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there is no compiler: torch runs int8 too. What C does of it has its own tests."""
-    monkeypatch.setattr(cpu_prepare, "native_library", lambda: None)
+    monkeypatch.setattr(cpu_prepare, "c_library", lambda: None)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -62,7 +64,7 @@ def test_equals_the_plain_recurrence(
     assert torch.equal(given.c, before[1])
 
 
-@pytest.mark.skipif(native_library() is None, reason="nothing runs in C here")
+@pytest.mark.skipif(c_library() is None, reason="nothing runs in C here")
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize(("mode", "allowed"), [("float32", 1e-6), ("bfloat16", 0.02), ("int8", 0.06)])
 def test_equals_the_plain_recurrence_in_c(problem: Problem, mode: str, allowed: float) -> None:

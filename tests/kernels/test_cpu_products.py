@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmokit.kernels import int8
-from elmokit.kernels.cpu import CpuFeatures, cpu_features
-from elmokit.kernels.int8 import FbgemmMultiply, Int8Matrix, Int8Product, OneDnnMultiply, quantise
-from elmokit.kernels.products import Bfloat16Product, FloatProduct, Product, cpu_product
+from elmokit.kernels.cpu import int8
+from elmokit.kernels.cpu.features import CpuFeatures, cpu_features
+from elmokit.kernels.cpu.int8 import FbgemmMultiply, Int8Matrix, Int8Product, OneDnnMultiply, quantise
+from elmokit.kernels.cpu.products import Bfloat16Product, FloatProduct, Product, cpu_product
 
 HERE = cpu_features()
 LIBRARIES = [

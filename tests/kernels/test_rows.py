@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from elmokit import Elmo
-from elmokit.kernels.native import native_library
-from elmokit.kernels.rows import as_array, copy_of, put_rows, sum_of, take_rows, zeros_of
+from elmokit.kernels.cpu.c import c_library
+from elmokit.kernels.cpu.copies import as_array, copy_of, put_rows, sum_of, take_rows, zeros_of
 
 SHARED = ("add", "mul", "mean", "sum", "copy_", "fill_", "index_copy_", "index_fill_", "index", "cat", "where", "clone")
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -93,7 +93,7 @@ def test_a_recorded_program_works_on_what_it_is_given() -> None:
     assert torch.equal(recorded(other, torch.tensor([4, 0])), other[[4, 0]])
 
 
-@pytest.mark.skipif(native_library() is None, reason="nothing runs in C here, so torch's threads are at work anyway")
+@pytest.mark.skipif(c_library() is None, reason="nothing runs in C here, so torch's threads are at work anyway")
 def test_no_thread_of_torch_is_woken() -> None:
     """Between text and vectors nothing of torch's works on so many numbers that it would share them out."""
     elmo = Elmo.from_pretrained("en", device="cpu")

@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if DEVICE == "cpu" and not INTERPRETED:
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from elmokit.kernels.triton_char_cnn import triton_char_cnn  # noqa: E402
+from elmokit.kernels.triton.char_cnn import triton_char_cnn  # noqa: E402
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

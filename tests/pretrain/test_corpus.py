@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import elmokit.pretrain.corpus as corpus_module
+import elmokit.pretrain.corpus.text as corpus_module
 from elmokit.errors import FormatError, InputError
-from elmokit.pretrain.corpus import Corpus, read_blocks
+from elmokit.pretrain.corpus.text import Corpus, read_blocks
 from elmokit.text import load_tokenizer
 
 SPACES = load_tokenizer("whitespace")

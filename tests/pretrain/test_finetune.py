@@ -19,8 +19,8 @@ from elmokit.errors import ConfigError, WeightsError
 from elmokit.lm import LanguageModel
 from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import load_finetune_config
+from elmokit.pretrain.corpus.prepared import PreparedCorpus
 from elmokit.pretrain.finetune import Output
-from elmokit.pretrain.prepared import PreparedCorpus
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, load_pretrained, save_pretrained
 
 QUICK: dict[str, Any] = {"steps": 40, "valid_every": 40, "checkpoint_every": 20, "softmax_epochs": 0.3}

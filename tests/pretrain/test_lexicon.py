@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.chars import ByteCodec, Codec, WordCodec
-from elmokit.pretrain.lexicon import Lexicon
+from elmokit.pretrain.corpus.lexicon import Lexicon
 
 SPECIALS = ["<S>", "</S>", "<UNK>"]
 

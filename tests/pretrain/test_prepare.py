@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import ConfigError, ElmokitError, FormatError, InputError
-from elmokit.pretrain.build import Preparation, Progress
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.prepare import prepare
-from elmokit.pretrain.prepared import PreparedCorpus
-from elmokit.pretrain.shards import ShardedCorpus
-from elmokit.pretrain.vocabulary import SPECIALS, Vocabulary
+from elmokit.pretrain.corpus.build import Preparation, Progress
+from elmokit.pretrain.corpus.prepare import prepare
+from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.shards import ShardedCorpus
+from elmokit.pretrain.corpus.text import Corpus
+from elmokit.pretrain.corpus.vocabulary import SPECIALS, Vocabulary
 from elmokit.text import load_tokenizer
 
 SPACES = load_tokenizer("whitespace")

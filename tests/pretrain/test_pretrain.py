@@ -17,8 +17,8 @@ from elmokit.compat.allennlp import ElmoEmbedder
 from elmokit.lm import LanguageModel
 from elmokit.pretrain import trainer as trainer_module
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.run import pretrain
 from elmokit.text import load_tokenizer
 from elmokit.weights import AdaptiveTensors, load_pretrained

@@ -7,7 +7,7 @@ import numpy as np
 import models
 from elmokit.encoders import Elmo
 from elmokit.tasks.setup import Setup, load_setup
-from elmokit.tasks.tagging import NER, TaggedExample
+from elmokit.tasks.tagging.task import NER, TaggedExample
 
 SMALL = {
     "word_dim": 8,

@@ -10,7 +10,8 @@ import pytest
 import models
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, InputError
-from elmokit.tasks.ablate import (
+from elmokit.tasks.ablate.report import curve_of, draw_report, markdown, summarise, table_of, write_report
+from elmokit.tasks.ablate.run import (
     VARIANTS,
     WITHOUT,
     Cell,
@@ -22,8 +23,7 @@ from elmokit.tasks.ablate import (
     run_ablation,
     take_share,
 )
-from elmokit.tasks.ablate_report import curve_of, draw_report, markdown, summarise, table_of, write_report
-from elmokit.tasks.classify import CLASSIFY, TextExample
+from elmokit.tasks.classify.task import CLASSIFY, TextExample
 from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.run import Listener
 from elmokit.tasks.setup import Setup, load_setup

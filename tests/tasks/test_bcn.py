@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.bcn import Bcn, BcnConfig
+from elmokit.tasks.classify.network import Bcn, BcnConfig
 
 CONFIG = BcnConfig(hidden=5, head_width=6, dropout=0.4)
 LENGTHS = st.lists(st.integers(0, 7), min_size=1, max_size=5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.bidaf import BiAttention, Bidaf, BidafConfig, Ends, SelfAttention, Side, Trilinear, best_spans
+from elmokit.tasks.qa.network import BiAttention, Bidaf, BidafConfig, Ends, SelfAttention, Side, Trilinear, best_spans
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=3)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from elmokit.errors import InputError
 from elmokit.tasks.classes import ClassPrediction, count_classes, list_classes, score_classes
-from elmokit.tasks.classify import TextExample
+from elmokit.tasks.classify.task import TextExample
 from elmokit.text import Sentence
 
 

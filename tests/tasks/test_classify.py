@@ -12,8 +12,8 @@ from class_data import batch_of, features, fit
 import models
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, FormatError, InputError
-from elmokit.tasks.bcn import BcnConfig
-from elmokit.tasks.classify import (
+from elmokit.tasks.classify.network import BcnConfig
+from elmokit.tasks.classify.task import (
     CLASSIFY,
     SENTIMENT,
     SENTIMENTS,
@@ -23,7 +23,7 @@ from elmokit.tasks.classify import (
     ClassifySettings,
     TextExample,
 )
-from elmokit.tasks.entail import PairClassifier
+from elmokit.tasks.entail.task import PairClassifier
 from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import load_setup

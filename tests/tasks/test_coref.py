@@ -10,9 +10,9 @@ from rich.text import Text
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, InputError
 from elmokit.tasks.catalogue import load_task
-from elmokit.tasks.coref import COREF, CoreferenceResolver
-from elmokit.tasks.coref_document import CorefDocument, Mention, Resolved, order_clusters, place_sentences
-from elmokit.tasks.coref_files import read_coref
+from elmokit.tasks.coref.data import read_coref
+from elmokit.tasks.coref.document import CorefDocument, Mention, Resolved, order_clusters, place_sentences
+from elmokit.tasks.coref.task import COREF, CoreferenceResolver
 from elmokit.tasks.run import train_task
 from elmokit.tasks.saved import Tagger
 from elmokit.tasks.setup import default_setup

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import FormatError
-from elmokit.tasks.coref_document import CorefDocument, Mention, order_clusters, place_sentences, split_tokens
-from elmokit.tasks.coref_files import bracket_column, parse_coref, read_coref, write_coref
+from elmokit.tasks.coref.data import bracket_column, parse_coref, read_coref, write_coref
+from elmokit.tasks.coref.document import CorefDocument, Mention, order_clusters, place_sentences, split_tokens
 from elmokit.text import load_tokenizer
 
 ENGLISH = load_tokenizer("english")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.tasks.coref_metrics import CorefScores, Ratios, assign, score_clusters, score_document
+from elmokit.tasks.coref.scores import CorefScores, Ratios, assign, score_clusters, score_document
 
 KEY = "a bc def"  # the key of the reference scorer's cases A; a letter is a mention, a word a cluster
 

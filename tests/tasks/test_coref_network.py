@@ -12,10 +12,10 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError
 from elmokit.layers import LayerStack
-from elmokit.tasks.coref_document import CorefDocument, Mention, Resolved, order_clusters, place_sentences
-from elmokit.tasks.coref_metrics import score_clusters
-from elmokit.tasks.coref_network import BUCKETS, CorefConfig, CorefNetwork, link, marginal_loss
-from elmokit.tasks.coref_spans import Spans, keep_spans, list_spans, mark_clusters
+from elmokit.tasks.coref.document import CorefDocument, Mention, Resolved, order_clusters, place_sentences
+from elmokit.tasks.coref.network import BUCKETS, CorefConfig, CorefNetwork, link, marginal_loss
+from elmokit.tasks.coref.scores import score_clusters
+from elmokit.tasks.coref.spans import Spans, keep_spans, list_spans, mark_clusters
 from elmokit.tasks.task import Batch
 from elmokit.tasks.words import WordBatch, WordFeaturesConfig, WordReader, WordVocabulary
 
@@ -204,7 +204,7 @@ def test_prediction_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     with torch.no_grad():
         kept = net._kept(words)
         whole = net._antecedents(kept, document, 0)
-        monkeypatch.setattr("elmokit.tasks.coref_network.PAIR_NUMBERS", 1)
+        monkeypatch.setattr("elmokit.tasks.coref.network.PAIR_NUMBERS", 1)
         torch.testing.assert_close(net._antecedents(kept, document, 0), whole)
 
 

@@ -12,7 +12,7 @@ from class_data import batch_of, features, fit
 import models
 from elmokit.encoders import Elmo
 from elmokit.errors import FormatError, InputError
-from elmokit.tasks.entail import ENTAIL, PairClassifier, PairExample, PairNetwork, PairSettings
+from elmokit.tasks.entail.task import ENTAIL, PairClassifier, PairExample, PairNetwork, PairSettings
 from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import load_setup

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmokit.tasks.esim import Esim, EsimConfig, SharedDropout, Side
+from elmokit.tasks.entail.network import Esim, EsimConfig, SharedDropout, Side
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=4)
 

@@ -12,8 +12,8 @@ from class_data import batch_of, features
 import models
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, FormatError, InputError
-from elmokit.tasks.qa import QA, AnswererNetwork, QuestionAnswerer, QuestionSettings, answer_of
-from elmokit.tasks.qa_data import Question
+from elmokit.tasks.qa.data import Question
+from elmokit.tasks.qa.task import QA, AnswererNetwork, QuestionAnswerer, QuestionSettings, answer_of
 from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import default_setup, load_setup

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.tasks.qa_data import read_squad, span_of
+from elmokit.tasks.qa.data import read_squad, span_of
 from elmokit.text import load_tokenizer
 
 ENGLISH = load_tokenizer("english")

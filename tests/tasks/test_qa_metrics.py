@@ -3,7 +3,7 @@
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.tasks.qa_metrics import answer_f1, exact_match, normalise_answer, score_answers
+from elmokit.tasks.qa.scores import answer_f1, exact_match, normalise_answer, score_answers
 
 
 @pytest.mark.parametrize(

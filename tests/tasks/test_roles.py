@@ -14,8 +14,8 @@ import models
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, InputError
 from elmokit.tasks.labels import Span, convert_tags, write_tags
-from elmokit.tasks.roles import ROLES, RoleLabeller, Roles, RoleSettings, RolesNetwork, proposition_of
-from elmokit.tasks.roles_data import Proposition, read_propositions
+from elmokit.tasks.roles.data import Proposition, read_propositions
+from elmokit.tasks.roles.task import ROLES, RoleLabeller, Roles, RoleSettings, RolesNetwork, proposition_of
 from elmokit.tasks.run import train_task
 from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import default_setup, load_setup

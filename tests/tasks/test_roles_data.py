@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elmokit.errors import FormatError
 from elmokit.tasks.labels import Span, write_tags
-from elmokit.tasks.roles_data import Proposition, read_marked, read_propositions, write_columns
+from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions, write_columns
 from elmokit.text import Sentence, load_tokenizer
 
 GOOD: dict[str, Any] = {"words": ["Mary", "sold", "it"], "frames": [{"verb": 1, "tags": ["B-ARG0", "B-V", "B-ARG1"]}]}

@@ -3,7 +3,7 @@
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.tasks.roles_metrics import Argument, read_arguments, score_roles
+from elmokit.tasks.roles.scores import Argument, read_arguments, score_roles
 
 
 def tags(text: str) -> list[str]:

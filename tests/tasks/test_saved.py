@@ -13,7 +13,7 @@ from elmokit.encoders import Elmo
 from elmokit.errors import InputError, WeightsError
 from elmokit.tasks.run import train_task
 from elmokit.tasks.saved import is_task_model
-from elmokit.tasks.tagging import NER
+from elmokit.tasks.tagging.task import NER
 from elmokit.weights import load_pretrained, save_pretrained
 from elmokit.weights.load import BUNDLED
 
@@ -103,7 +103,7 @@ def test_a_model_without_encoder(tmp_path: Path) -> None:
 
 def test_damaged_folders_are_told(model: TaskModel[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model.save(tmp_path / "model")
-    monkeypatch.setattr(Tagger, "task_class", "elmokit.tasks.tagging:Taglm")
+    monkeypatch.setattr(Tagger, "task_class", "elmokit.tasks.tagging.task:Taglm")
     with pytest.raises(InputError, match=r"a model of the task 'ner', not for Tagger; use TaskModel"):
         Tagger.from_pretrained(folder)
     monkeypatch.undo()

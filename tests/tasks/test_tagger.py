@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from elmokit.errors import ConfigError, InputError
 from elmokit.layers import LayerStack
 from elmokit.tasks.labels import convert_tags, list_labels
-from elmokit.tasks.tagger import CrfTagger, TaggedExample, TaggedSentence, TaggerConfig, TaggerNetwork, TextSpan
-from elmokit.tasks.taglm import TaglmNetwork
+from elmokit.tasks.tagging.network import (
+    CrfTagger,
+    TaggedExample,
+    TaggedSentence,
+    TaggerConfig,
+    TaggerNetwork,
+    TextSpan,
+)
+from elmokit.tasks.tagging.taglm import TaglmNetwork
 from elmokit.tasks.task import Batch
 from elmokit.tasks.words import WordFeaturesConfig, WordReader, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer

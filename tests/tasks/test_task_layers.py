@@ -6,7 +6,7 @@ import torch
 from small_tasks import tiny_elmo
 
 from elmokit.encoders import Static
-from elmokit.encoders.static_table import WordTable
+from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
 from elmokit.layers import LayerStack
 from elmokit.tasks.layers import CachedLayers, LiveLayers, TunedLayers

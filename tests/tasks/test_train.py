@@ -14,7 +14,7 @@ from elmokit.tasks.average import WeightAverage
 from elmokit.tasks.feed import shuffled_batches
 from elmokit.tasks.run import CHECKPOINT, Listener, spaced, train_task
 from elmokit.tasks.setup import load_setup
-from elmokit.tasks.tagging import NER, TAGLM
+from elmokit.tasks.tagging.task import NER, TAGLM
 from elmokit.tasks.train import Epoch
 
 

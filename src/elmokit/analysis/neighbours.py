@@ -6,7 +6,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from elmokit.encoders import Encoder
-from elmokit.encoders.static_table import WordTable
+from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
 from elmokit.index import Index, Occurrence, load_word_means
 from elmokit.index.exact import centred

@@ -10,10 +10,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.pair_files import PlacedWord, WordPair
 from elmokit.analysis.views import View
 from elmokit.encoders import Encoder
 from elmokit.errors import InputError
-from elmokit.formats.word_pairs import PlacedWord, WordPair
 
 Numbers = NDArray[np.float64]
 DIGITS = 6  # of a cosine: the same vector twice has 1, not 1 and a rounding error that would order such pairs

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.pairs import DIGITS
+from elmokit.analysis.sense_files import Lemma, SenseIndex, SenseInstance, SenseSentence
 from elmokit.analysis.views import View
 from elmokit.encoders import Encoder
-from elmokit.formats.senses import Lemma, SenseIndex, SenseInstance, SenseSentence
 
 Vectors = NDArray[np.float32]
 Layers = Vectors | Sequence[Vectors]  # of a sentence, by view: (V, T, D), or several (T, D) of different width

@@ -99,7 +99,7 @@ def ablate_command(name: str) -> Any:
         quiet: Annotated[bool, typer.Option("--quiet", help="show nothing")] = False,
         **flags: Any,
     ) -> None:
-        from elmokit.tasks.ablate_command import make_plan, run_ablate
+        from elmokit.tasks.ablate.command import make_plan, run_ablate
         from elmokit.tasks.command import TrainingFiles
 
         setup = load_setup(task, quick=quick, file=config, flags=flags)

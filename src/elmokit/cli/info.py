@@ -138,12 +138,12 @@ def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
     """Which mode is its default on a CPU, and whether there are functions in C, or why not."""
     import torch
 
-    from elmokit.kernels.native import native_hindrance, native_library
-    from elmokit.weights.prepare import usual_mode
+    from elmokit.kernels.cpu.c import c_hindrance, c_library
+    from elmokit.weights.inference import usual_mode
 
     mode = str(usual_mode(pretrained, torch.device("cpu"))).removeprefix("torch.")
-    compiled = native_library() is not None
-    why_not = None if compiled else native_hindrance() or "the compiler made none, or there is no AVX2 with FMA"
+    compiled = c_library() is not None
+    why_not = None if compiled else c_hindrance() or "the compiler made none, or there is no AVX2 with FMA"
     return {"mode": mode, "compiled": compiled, "why_not": why_not}
 
 

@@ -46,7 +46,7 @@ def neighbors(
     from elmokit.analysis.neighbours import find_neighbours
     from elmokit.cli.corpus import load_indexed
     from elmokit.encoders import Static
-    from elmokit.encoders.static_table import WordTable
+    from elmokit.encoders.static.table import WordTable
     from elmokit.errors import InputError
     from elmokit.formats.streams import mend
     from elmokit.index import Index

@@ -33,13 +33,13 @@ def pairs(
     """
     from rich.console import Console
 
+    from elmokit.analysis.pair_files import read_pairs
     from elmokit.analysis.pairs import fit_threshold, pair_cosines, spearman, threshold_accuracy
     from elmokit.analysis.views import EACH, list_views
     from elmokit.cli.layer_values import LayerValue, draw_values, short_names, show_values, write_values
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import read_lines
-    from elmokit.formats.word_pairs import read_pairs
 
     if plot is not None:
         from elmokit.plots import check_chart_path

@@ -39,13 +39,13 @@ def wsd(
     """
     from rich.console import Console
 
+    from elmokit.analysis.sense_files import read_all_words, read_semcor, read_sense_index, unescape_senses
     from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
     from elmokit.analysis.views import EACH, list_views
     from elmokit.cli.layer_values import LayerValue, draw_values, short_names, show_values, write_values
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs, read_lines
-    from elmokit.formats.senses import read_all_words, read_semcor, read_sense_index, unescape_senses
 
     if plot is not None:
         from elmokit.plots import check_chart_path

@@ -1,17 +1,17 @@
 """Sentences to layers and vectors."""
 
-from elmokit.encoders.carry import CarriedElmo
-from elmokit.encoders.elmo import Elmo
+from elmokit.encoders.elmo.carry import CarriedElmo
+from elmokit.encoders.elmo.encoder import Elmo
 from elmokit.encoders.encoder import Encoder
 from elmokit.encoders.load import load_encoder
 from elmokit.encoders.module import ElmoEmbedding, MixedLayers
 from elmokit.encoders.ordered import Embedding
-from elmokit.encoders.static import Static
-from elmokit.encoders.static_distil import distil_corpus, distil_words
-from elmokit.encoders.static_export import export_word2vec
-from elmokit.encoders.static_load import load_table
-from elmokit.encoders.static_table import WordTable
-from elmokit.encoders.transformer import Transformer
+from elmokit.encoders.static.distil import distil_corpus, distil_words
+from elmokit.encoders.static.encoder import Static
+from elmokit.encoders.static.export import export_word2vec
+from elmokit.encoders.static.load import load_table
+from elmokit.encoders.static.table import WordTable
+from elmokit.encoders.transformer.encoder import Transformer
 
 __all__ = [
     "CarriedElmo",

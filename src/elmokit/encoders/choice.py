@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import InputError
-from elmokit.kernels.rows import as_array
+from elmokit.kernels.cpu.copies import as_array
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import ScalarMix
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from elmokit.encoders.elmo import Elmo
+from elmokit.encoders.elmo.encoder import Elmo
 from elmokit.encoders.encoder import Encoder
-from elmokit.encoders.static import Static, Unknown
-from elmokit.encoders.static_table import is_table
-from elmokit.encoders.transformer import Transformer
-from elmokit.encoders.transformer_runner import Subwords
+from elmokit.encoders.static.encoder import Static, Unknown
+from elmokit.encoders.static.table import is_table
+from elmokit.encoders.transformer.encoder import Transformer
+from elmokit.encoders.transformer.runner import Subwords
 from elmokit.errors import InputError
 from elmokit.text import Tokenizer
 from elmokit.weights.load import HUB_ID, bundled_models

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.batch import TokenBatch, build_batch
-from elmokit.encoders.carry import RowStates
+from elmokit.encoders.elmo.carry import RowStates
 from elmokit.encoders.given import read_tokens
 from elmokit.errors import InputError
 from elmokit.layers import LayerStack

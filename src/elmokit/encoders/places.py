@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from elmokit.errors import InputError
-from elmokit.kernels.cpu import cpu_features
+from elmokit.kernels.cpu.features import cpu_features
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 INT8 = "int8"  # a mode of the biLM on a CPU: int8 products, everything else float32

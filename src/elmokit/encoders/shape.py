@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.encoders.transfers import download, upload
-from elmokit.kernels.rows import take_rows
+from elmokit.kernels.cpu.copies import take_rows
 
 Vectors = NDArray[np.floating[Any]]
 

@@ -38,8 +38,8 @@ def export_onnx(pretrained: Pretrained, folder: str | Path, *, dtype: Dtype = "f
     `dtype` is how weights are stored: "float16" halves the file, "int8" (a scale per row) quarters it. The model
     computes in float32 whichever it is. Refuses to write what onnxruntime computes differently from the model.
     """
-    from elmokit.export.bilm_graph import bilm_graph
-    from elmokit.export.graph import write_model
+    from elmokit.export.onnx_bilm import bilm_graph
+    from elmokit.export.onnx_graph import write_model
     from elmokit.export.session import OnnxSession
 
     if dtype not in ONNX_TYPES:

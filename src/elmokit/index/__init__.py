@@ -1,12 +1,12 @@
 """Nearest neighbours over the occurrences of words in a corpus: on disk, growing, exact or approximate."""
 
 from elmokit.index.exact import Nearest
-from elmokit.index.graph import Graph, GraphDescription
 from elmokit.index.growth import GrowthReport
+from elmokit.index.hnsw import Graph, GraphDescription
 from elmokit.index.index import Index, Occurrence
+from elmokit.index.selection import ENGLISH_STOP_WORDS
 from elmokit.index.settings import IndexSettings, Manifest, TextRun
 from elmokit.index.types import load_word_means, save_word_means, word_means
-from elmokit.index.words import ENGLISH_STOP_WORDS
 
 __all__ = [
     "ENGLISH_STOP_WORDS",

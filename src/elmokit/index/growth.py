@@ -14,8 +14,8 @@ from elmokit.batch import cut_stream
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import InputError
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
+from elmokit.index.selection import WordFilter
 from elmokit.index.settings import Manifest
-from elmokit.index.words import WordFilter
 from elmokit.text import Sentence
 
 CHUNK_TOKENS = 32_768  # tokens embedded together

@@ -17,8 +17,8 @@ from elmokit.encoders.encoder import Encoder
 from elmokit.encoders.given import Given, read_request
 from elmokit.errors import FormatError, InputError
 from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
-from elmokit.index.graph import Graph, load_usearch, make_graph
 from elmokit.index.growth import GrowthReport, add_text, drop_run, locked, read_segments
+from elmokit.index.hnsw import Graph, load_usearch, make_graph
 from elmokit.index.segment import Rows
 from elmokit.index.settings import MANIFEST, IndexSettings, Manifest, TextRun
 

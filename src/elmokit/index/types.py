@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from elmokit.encoders.static_table import WordTable, read_table
+from elmokit.encoders.static.table import WordTable, read_table
 from elmokit.errors import InputError
 from elmokit.index.exact import BLOCK
 from elmokit.index.growth import locked

@@ -45,14 +45,14 @@ def clipped_lstm(
 ) -> tuple[Tensor, LstmState]:
     """One LSTM layer, all directions (see `Recurrence`). Computes in the type of `x`; the rest may be wider."""
     if fused(x):
-        from elmokit.kernels.triton_lstm import triton_lstm
+        from elmokit.kernels.triton.lstm import triton_lstm
 
         return triton_lstm(x, weights, state, steps, rules, keep=keep)
     w_x, w_h, bias, w_p = weights
     same = LstmWeights(w_x.to(x.dtype), w_h.to(x.dtype), bias.to(x.dtype), None if w_p is None else w_p.to(x.dtype))
     kernel: Recurrence = reference_lstm
     if x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_grad_enabled() and not _wish():
-        from elmokit.kernels.cpu_lstm import cpu_lstm as kernel
+        from elmokit.kernels.cpu.lstm import cpu_lstm as kernel
     out, last = kernel(x, same, LstmState(*(part.to(x.dtype) for part in state)), steps, rules, keep=keep)
     return out, LstmState(last.h.to(state.h.dtype), last.c.to(state.c.dtype))
 
@@ -66,7 +66,7 @@ def char_cnn(
     of all positions.
     """
     if fused(table):
-        from elmokit.kernels.triton_char_cnn import triton_char_cnn
+        from elmokit.kernels.triton.char_cnn import triton_char_cnn
 
         return triton_char_cnn(chars, table, filters, activation, pad=pad)
     return reference_char_cnn(chars, table, filters, activation, pad=pad)

@@ -17,7 +17,7 @@ def softmax_rows_(scores: Tensor, shift: Tensor, ids: Tensor, targets: Tensor, o
     A column whose id is the row's target is an accidental hit and counts as minus infinity.
     """
     if scores.is_cuda and scores.shape[1] <= ROW_LIMIT:
-        from elmokit.kernels.triton_softmax import triton_softmax_rows_  # Triton comes with torch's CUDA builds only
+        from elmokit.kernels.triton.softmax import triton_softmax_rows_  # Triton comes with torch's CUDA builds only
 
         return triton_softmax_rows_(scores, shift, ids, targets, own)
     full = scores.to(shift.dtype) + shift  # (n, S)

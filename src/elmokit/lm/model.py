@@ -10,9 +10,9 @@ from torch import Tensor
 from elmokit.batch import plan_batches
 from elmokit.chars import BOS, EOS
 from elmokit.encoders.batches import Placed
+from elmokit.encoders.elmo.runner import Runner
 from elmokit.encoders.given import Given, read_request
 from elmokit.encoders.places import batch_budget, pick_device, pick_dtype
-from elmokit.encoders.runner import Runner
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError
 from elmokit.kernels import LstmState

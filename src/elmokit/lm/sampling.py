@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from elmokit.batch import index_words
 from elmokit.chars import BOS, EOS
-from elmokit.encoders.runner import Runner
+from elmokit.encoders.elmo.runner import Runner
 from elmokit.errors import InputError
 from elmokit.lm.output import OutputLayer
 from elmokit.nn.bilm import BiLM, Direction, State

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
 from elmokit.kernels import LstmState
-from elmokit.kernels.rows import sum_of, take_rows, zeros_of
+from elmokit.kernels.cpu.copies import sum_of, take_rows, zeros_of
 from elmokit.layers import LayerStack
 from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig, LstmLayer

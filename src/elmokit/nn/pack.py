@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.kernels import LstmState
-from elmokit.kernels.rows import as_array, take_rows
+from elmokit.kernels.cpu.copies import as_array, take_rows
 
 Ints = NDArray[np.int64]
 

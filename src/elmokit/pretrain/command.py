@@ -11,7 +11,7 @@ from rich.console import Console
 
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.pretrain.config import FinetuneConfig, PretrainConfig
-from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.finetune import finetune
 from elmokit.pretrain.run import pretrain
 from elmokit.pretrain.trainer import Stopped

@@ -23,15 +23,15 @@ from elmokit.formats import write_text
 from elmokit.nn.softmax import Softmax, SoftmaxConfig
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.config import FinetuneConfig, to_dict
-from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.text import Corpus
+from elmokit.pretrain.corpus.vocabulary import SPECIALS, Vocabulary
 from elmokit.pretrain.objective import Objective, initialise_softmax
-from elmokit.pretrain.prepared import PreparedCorpus
 from elmokit.pretrain.processes import World
-from elmokit.pretrain.rows import TypeRows
 from elmokit.pretrain.run import claim, prepared_text, softmax_tensors, training_dtype
 from elmokit.pretrain.trainer import Progress, Trainer
+from elmokit.pretrain.type_rows import TypeRows
 from elmokit.pretrain.validation import Perplexity, Validation
-from elmokit.pretrain.vocabulary import SPECIALS, Vocabulary
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec, save_pretrained
 

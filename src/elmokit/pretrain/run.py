@@ -21,19 +21,19 @@ from elmokit.chars import CodecSpec
 from elmokit.errors import ConfigError
 from elmokit.formats import write_text
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
-from elmokit.pretrain.build import Preparation
-from elmokit.pretrain.build import Progress as Made
 from elmokit.pretrain.checkpoint import write_error
 from elmokit.pretrain.config import PretrainConfig, from_dict, to_dict
-from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.corpus.build import Preparation
+from elmokit.pretrain.corpus.build import Progress as Made
+from elmokit.pretrain.corpus.prepare import prepare
+from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.text import Corpus
+from elmokit.pretrain.corpus.vocabulary import Vocabulary
 from elmokit.pretrain.objective import Objective
-from elmokit.pretrain.prepare import prepare
-from elmokit.pretrain.prepared import PreparedCorpus
 from elmokit.pretrain.processes import World
-from elmokit.pretrain.rows import TypeRows
 from elmokit.pretrain.trainer import Progress, Trainer
+from elmokit.pretrain.type_rows import TypeRows
 from elmokit.pretrain.validation import Perplexity, Validation
-from elmokit.pretrain.vocabulary import Vocabulary
 from elmokit.weights import save_pretrained
 from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec
 

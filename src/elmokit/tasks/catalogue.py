@@ -18,17 +18,17 @@ class Entry(NamedTuple):
 
 
 CATALOGUE: dict[str, Entry] = {
-    "ner": Entry("elmokit.tasks.tagging", "NER", "named entities (CoNLL columns): BiLSTM-CRF"),
-    "chunk": Entry("elmokit.tasks.tagging", "CHUNK", "chunks (CoNLL columns): BiLSTM-CRF"),
-    "pos": Entry("elmokit.tasks.tagging", "POS", "parts of speech (CoNLL-U): BiLSTM-CRF"),
-    "tag": Entry("elmokit.tasks.tagging", "TAG", "any column of labels, of words or spans: BiLSTM-CRF"),
-    "taglm": Entry("elmokit.tasks.tagging", "TAGLM", "TagLM, the forerunner of ELMo, on any column of labels"),
-    "sentiment": Entry("elmokit.tasks.classify", "SENTIMENT", "sentiment of labelled trees: biattentive network"),
-    "classify": Entry("elmokit.tasks.classify", "CLASSIFY", "texts of CSV, TSV and JSONL: biattentive network"),
-    "entail": Entry("elmokit.tasks.entail", "ENTAIL", "entailment or any label of two texts: ESIM"),
-    "qa": Entry("elmokit.tasks.qa", "QA", "answers in a passage (SQuAD 1.1): BiDAF with self-attention"),
-    "roles": Entry("elmokit.tasks.roles", "ROLES", "semantic roles of given predicates: deep highway LSTMs"),
-    "coref": Entry("elmokit.tasks.coref", "COREF", "coreference (CoNLL-2012, bracketed columns): span ranking"),
+    "ner": Entry("elmokit.tasks.tagging.task", "NER", "named entities (CoNLL columns): BiLSTM-CRF"),
+    "chunk": Entry("elmokit.tasks.tagging.task", "CHUNK", "chunks (CoNLL columns): BiLSTM-CRF"),
+    "pos": Entry("elmokit.tasks.tagging.task", "POS", "parts of speech (CoNLL-U): BiLSTM-CRF"),
+    "tag": Entry("elmokit.tasks.tagging.task", "TAG", "any column of labels, of words or spans: BiLSTM-CRF"),
+    "taglm": Entry("elmokit.tasks.tagging.task", "TAGLM", "TagLM, the forerunner of ELMo, on any column of labels"),
+    "sentiment": Entry("elmokit.tasks.classify.task", "SENTIMENT", "sentiment of labelled trees: biattentive network"),
+    "classify": Entry("elmokit.tasks.classify.task", "CLASSIFY", "texts of CSV, TSV and JSONL: biattentive network"),
+    "entail": Entry("elmokit.tasks.entail.task", "ENTAIL", "entailment or any label of two texts: ESIM"),
+    "qa": Entry("elmokit.tasks.qa.task", "QA", "answers in a passage (SQuAD 1.1): BiDAF with self-attention"),
+    "roles": Entry("elmokit.tasks.roles.task", "ROLES", "semantic roles of given predicates: deep highway LSTMs"),
+    "coref": Entry("elmokit.tasks.coref.task", "COREF", "coreference (CoNLL-2012, bracketed columns): span ranking"),
 }
 
 

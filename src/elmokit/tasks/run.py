@@ -12,8 +12,8 @@ import torch
 
 from elmokit.encoders import Encoder
 from elmokit.encoders.places import pick_device
-from elmokit.encoders.static_load import load_table
-from elmokit.encoders.static_table import Rows, WordTable
+from elmokit.encoders.static.load import load_table
+from elmokit.encoders.static.table import Rows, WordTable
 from elmokit.errors import ConfigError, InputError
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import CachedLayers, LayerSource, TunedLayers

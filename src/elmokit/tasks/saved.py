@@ -211,7 +211,7 @@ class TaskModel(Generic[E, P]):
 class Tagger(TaskModel[Any, Any]):
     """A model of sequence tagging: `predict(text)` gives `TaggedSentence`s, with `.tags` and `.spans`."""
 
-    task_class = "elmokit.tasks.tagging:Tagging"
+    task_class = "elmokit.tasks.tagging.task:Tagging"
 
 
 def is_task_model(folder: Path) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.chars import ByteCodec
-from elmokit.encoders.static_table import Rows
+from elmokit.encoders.static.table import Rows
 from elmokit.errors import ConfigError, InputError
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import WeightsError
-from elmokit.kernels.int8 import Int8Matrix, dequantise, quantise
+from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
 
 Dtype = Literal["float32", "float16", "bfloat16", "int8"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

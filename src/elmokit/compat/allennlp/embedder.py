@@ -16,9 +16,9 @@ from elmokit.compat.allennlp.bulk import embed_lines
 from elmokit.compat.allennlp.errors import ConfigurationError
 from elmokit.compat.allennlp.source import Named, load_model
 from elmokit.compat.allennlp.state import CarriedState
-from elmokit.encoders.elmo import CACHE_WORDS
+from elmokit.encoders.elmo.encoder import CACHE_WORDS
+from elmokit.encoders.elmo.runner import Runner
 from elmokit.encoders.places import pick_device
-from elmokit.encoders.runner import Runner
 from elmokit.encoders.shape import per_sentence
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from elmokit.encoders.carry import RowStates
+from elmokit.encoders.elmo.carry import RowStates
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
 

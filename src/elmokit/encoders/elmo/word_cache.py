@@ -1,0 +1,80 @@
+"""The vectors of words already seen. The token encoder knows no context, so a word's vector never changes."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.encoders.transfers import upload
+from elmokit.kernels.cpu.copies import put_rows, take_rows
+
+
+class CacheInfo(NamedTuple):
+    """How the word cache fared: distinct words per batch that were there, that were not, and how full it is."""
+
+    hits: int
+    misses: int
+    size: int
+    capacity: int
+
+
+class WordCache:
+    """At most `capacity` word vectors, the least recently used leaving first.
+
+    All vectors lie in one tensor and a word owns a slot of it, so a batch is one gather, not a thousand small copies.
+    """
+
+    def __init__(self, capacity: int, *, width: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.capacity = capacity
+        with torch.inference_mode(False):  # so that it can be written to in any mode
+            self.table = torch.empty(capacity, width, device=device, dtype=dtype)  # (capacity, P)
+        self.slots: dict[str, int] = {}  # oldest use first
+        self.hits = self.misses = 0
+
+    @property
+    def info(self) -> CacheInfo:
+        return CacheInfo(self.hits, self.misses, len(self.slots), self.capacity)
+
+    def clear(self) -> None:
+        """Forget all words."""
+        self.slots.clear()
+
+    def vectors(self, words: Sequence[str], encode: Callable[[Sequence[str]], Tensor]) -> Tensor:
+        """The vectors of distinct words (U, P); `encode` is asked for those not known."""
+        known, slots, missing = [], [], []
+        for k, word in enumerate(words):
+            slot = self.slots.pop(word, None)
+            if slot is None:
+                missing.append(k)
+            else:
+                self.slots[word] = slot  # now the most recently used
+                known.append(k)
+                slots.append(slot)
+        self.hits += len(known)
+        self.misses += len(missing)
+        if not missing:
+            return take_rows(self.table, self._on_device(slots))
+        fresh = encode([words[k] for k in missing])  # (M, P)
+        if not known:
+            vectors = fresh
+        else:
+            vectors = fresh.new_empty(len(words), fresh.shape[1])  # (U, P)
+            put_rows(vectors, self._on_device(known), take_rows(self.table, self._on_device(slots)))
+            put_rows(vectors, self._on_device(missing), fresh)
+        self._keep([words[k] for k in missing][-self.capacity :], fresh[-self.capacity :])
+        return vectors
+
+    def _keep(self, words: Sequence[str], fresh: Tensor) -> None:
+        """Give each new word a slot: an unused one, or that of the word not used for longest."""
+        slots = []
+        for word in words:
+            size = len(self.slots)
+            slot = size if size < self.capacity else self.slots.pop(next(iter(self.slots)))
+            self.slots[word] = slot
+            slots.append(slot)
+        put_rows(self.table, self._on_device(slots), fresh)
+
+    def _on_device(self, numbers: list[int]) -> Tensor:
+        return upload(np.array(numbers, dtype=np.int64), self.table.device)

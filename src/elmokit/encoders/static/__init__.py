@@ -1,0 +1,1 @@
+"""Static word vectors as an encoder: word2vec, GloVe, fastText."""

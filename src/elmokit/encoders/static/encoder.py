@@ -1,0 +1,147 @@
+"""`Static`: word2vec, GloVe and fastText vectors as an encoder of one layer, which knows no context.
+
+glove = Static.from_pretrained("glove.6B.100d.txt")
+glove.encode_tokens("One vector per word.")     # (5, 100)
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from elmokit.encoders.batches import BatchRunner
+from elmokit.encoders.encoder import Context, Encoder, digest_of
+from elmokit.encoders.static.fasttext import FastTextTable
+from elmokit.encoders.static.load import load_table, table_of
+from elmokit.encoders.static.table import Rows, WordTable
+from elmokit.errors import InputError
+from elmokit.layers import LayerStack
+from elmokit.text import Sentence, Tokenizer, load_tokenizer
+
+Unknown = Literal["zero", "mean", "error"]
+Fallback = Literal["none", "lower"]
+NAMES = ("static",)
+
+
+class Static(Encoder):
+    """One vector per word, whatever stands around it; `Encoder` tells what may be given and the options.
+
+    fallback  where a word is not there as it is written: "lower" (the default) looks for it in lower case, "none" not
+    unknown   what a word gets that is not there at all: "zero" (the default), "mean" (of all vectors), or "error"
+    """
+
+    def __init__(
+        self,
+        table: WordTable | FastTextTable,
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "float32",
+        tokenizer: str | Tokenizer = "english",
+        fallback: Fallback = "lower",
+        unknown: Unknown = "zero",
+    ) -> None:
+        for what, chosen, names in (("fallback", fallback, Fallback), ("unknown", unknown, Unknown)):
+            if chosen not in get_args(names):
+                raise InputError(f"{what} {chosen!r} not understood; expected {', '.join(get_args(names))}")
+        self.table, self.fallback, self.unknown_words = table, fallback, unknown
+        cut = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        super().__init__(cut, device=device, dtype=dtype)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        *,
+        cache: str | Path | None = None,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "float32",
+        tokenizer: str | Tokenizer = "english",
+        fallback: Fallback = "lower",
+        unknown: Unknown = "zero",
+    ) -> "Static":
+        """From a file: word2vec text or binary, GloVe, fastText .vec or .bin, or one that `WordTable.save` wrote."""
+        return cls(
+            load_table(source, cache=cache),
+            device=device,
+            dtype=dtype,
+            tokenizer=tokenizer,
+            fallback=fallback,
+            unknown=unknown,
+        )
+
+    @classmethod
+    def from_gensim(cls, vectors: Any, **options: Any) -> "Static":
+        """From gensim's KeyedVectors in memory, or a model that has them; the options are those of `Static`."""
+        return cls(table_of(vectors), **options)
+
+    def _build(self, device: torch.device, dtype: torch.dtype) -> "StaticRunner":
+        return StaticRunner(self, device, dtype)
+
+    @property
+    def width(self) -> int:
+        """D, the size of a vector."""
+        return self.table.width
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        return NAMES
+
+    @property
+    def context(self) -> Context:
+        """None."""
+        return "none"
+
+    @property
+    def source(self) -> str:
+        return self.table.source
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of all words and vectors, and of what unknown words get."""
+        return digest_of((self.table.fingerprint, self.fallback, self.unknown_words), {})
+
+    def find(self, word: str) -> Rows | None:
+        """The word's vector (D,), by `fallback` if need be; None for one that is not there."""
+        found = self.table.vector(word)
+        if found is None and self.fallback == "lower":
+            found = self.table.vector(word.lower())
+        return found
+
+    def unknown(self, word: str) -> bool:
+        """Whether the word has no vector of its own."""
+        return self.find(word) is None
+
+    def vectors(self, words: Sequence[str]) -> Rows:
+        """A vector for every word, by `unknown` if need be. (n, D)"""
+        rows = np.zeros((len(words), self.width), dtype=np.float32)
+        for k, word in enumerate(words):
+            found = self.find(word)
+            if found is not None:
+                rows[k] = found
+            elif self.unknown_words == "mean":
+                rows[k] = self.table.mean
+            elif self.unknown_words == "error":
+                raise InputError(f"{self.source}: no vector for {word!r}; choose unknown='zero' or 'mean' to go on")
+        return rows
+
+
+class StaticRunner(BatchRunner):
+    """Looks each distinct word of a batch up once."""
+
+    def __init__(self, encoder: Static, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(device, dtype)
+        self.encoder = encoder
+
+    def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
+        places: dict[str, int] = {}
+        lengths = torch.tensor([len(s) for s in sentences])  # (B,)
+        index = torch.zeros(len(sentences), int(lengths.max()) if sentences else 0, dtype=torch.int64)  # (B, T)
+        for row, sentence in zip(index, sentences, strict=True):
+            row[: len(sentence)] = torch.tensor([places.setdefault(w, len(places) + 1) for w in sentence.tokens])
+        rows = torch.from_numpy(self.encoder.vectors(list(places)))  # (U - 1, D)
+        table = torch.cat([rows.new_zeros(1, rows.shape[1]), rows]).to(self.device, self.dtype)  # (U, D), 0 for padding
+        mask = index > 0  # (B, T)
+        return LayerStack(table[index.to(self.device)][None], mask.to(self.device), NAMES)

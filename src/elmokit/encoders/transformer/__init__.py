@@ -1,0 +1,1 @@
+"""BERT, GPT and their kin as encoders, through the transformers library."""

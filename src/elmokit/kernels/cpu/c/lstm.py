@@ -1,0 +1,137 @@
+"""One LSTM layer, all directions, in C. Directions never mix and rows do not either, so each thread takes some."""
+
+import ctypes
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.kernels.contract import LstmRules, LstmState
+from elmokit.kernels.cpu.c.matrices import Columns, PackedMatrix
+from elmokit.kernels.cpu.c.threads import side_by_side, thread_count
+from elmokit.kernels.cpu.copies import copy_of
+from elmokit.kernels.cpu.products import Matrix
+
+STRETCH_BYTES = 16 << 20  # of input products held ahead
+FEW_ROWS = 4  # that are not worth another thread
+
+
+class CLayer(ctypes.Structure):
+    """`Layer` of lstm.c."""
+
+    _fields_ = (
+        ("input", ctypes.c_void_p),
+        ("recurrent", ctypes.c_void_p),
+        ("projection", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("inputs", ctypes.c_int32),
+        ("cells", ctypes.c_int32),
+        ("outputs", ctypes.c_int32),
+        ("cell_clip", ctypes.c_float),
+        ("output_clip", ctypes.c_float),
+    )
+
+
+class Direction:
+    """What one direction's `Layer` points to."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        w_x: Matrix,
+        w_h: Matrix,
+        bias: Tensor,
+        projection: Matrix | None,
+        rules: LstmRules,
+    ) -> None:
+        most, lanes = library.elmokit_most(), library.elmokit_lanes()
+        H = len(bias) // 4
+        gates = Columns(4 * H, lanes=lanes, gates=True)
+        whole = bias.float().clone()
+        whole[2 * H : 3 * H] += rules.forget_bias
+        self.bias = gates.order(whole)
+        self.matrices = [PackedMatrix(matrix, gates, most=most) for matrix in (w_x, w_h)]
+        if projection is not None:
+            outputs = Columns(_shape(projection)[0], lanes=lanes)
+            self.matrices.append(PackedMatrix(projection, outputs, most=most))
+        self.structure = CLayer(
+            self.matrices[0].address,
+            self.matrices[1].address,
+            None if projection is None else self.matrices[2].address,
+            self.bias.data_ptr(),
+            _shape(w_x)[1],
+            H,
+            H if projection is None else _shape(projection)[0],
+            *(float("inf") if clip is None else clip for clip in (rules.cell_clip, rules.proj_clip)),
+        )
+
+
+class NativeLstm:
+    """One layer; called like a `CpuLstm`."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        w_x: Iterable[Matrix],
+        w_h: Iterable[Matrix],
+        bias: Tensor,
+        projection: Iterable[Matrix] | None,
+        rules: LstmRules,
+    ) -> None:
+        self.library = library
+        outs = [None] * len(bias) if projection is None else projection
+        self.directions = [
+            Direction(library, *parts, rules) for parts in zip(w_x, w_h, bias.unbind(), outs, strict=True)
+        ]
+
+    @torch.no_grad()
+    def __call__(
+        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
+        x = x.float().contiguous()  # (R, N, D)
+        h, c = (copy_of(part.float()) for part in state)  # (R, B, P), (R, B, H)
+        kept = None if keep is None else keep.float().contiguous()  # (R, N)
+        self._check(x, h, c, steps, kept)
+        out = x.new_empty(*x.shape[:2], h.shape[2])  # (R, N, P)
+        told = (ctypes.c_int32 * len(steps))(*steps)
+        stretch = min(STRETCH_BYTES // (16 * c.shape[2]), x.shape[1])
+        tasks: list[Callable[[], int]] = []
+        for r, direction in enumerate(self.directions):
+            places = [tensor[r].data_ptr() for tensor in (h, c, out)]
+            masked = None if kept is None else kept[r].data_ptr()
+            layer = ctypes.byref(direction.structure)
+            for first, end in pairwise(_shares(steps, -(-thread_count() // len(self.directions)))):
+                run = partial(self.library.elmokit_lstm, layer, len(steps), told, first, end, stretch)
+                tasks.append(partial(run, x[r].data_ptr(), masked, *places))
+        side_by_side(tasks)
+        return out, LstmState(h, c)
+
+    def _check(self, x: Tensor, h: Tensor, c: Tensor, steps: tuple[int, ...], keep: Tensor | None) -> None:
+        """C would read and write beyond what does not fit."""
+        R, N, B, layer = len(self.directions), sum(steps), h.shape[1], self.directions[0].structure
+        expected = [(R, N, layer.inputs), (R, B, layer.outputs), (R, B, layer.cells), (R, N)]
+        given = [x, h, c] if keep is None else [x, h, c, keep]
+        shapes = [tuple(part.shape) for part in given]
+        if shapes != expected[: len(given)] or any(part.device.type != "cpu" for part in given):
+            raise ValueError(f"x, h, c and keep are {shapes} on {x.device}; expected {expected[: len(given)]} on a CPU")
+        if any(before < rows for before, rows in pairwise((B, *steps, 0))):
+            raise ValueError(f"steps {steps} of {B} rows; expected the longest first, so that no step has more rows")
+
+
+def _shape(matrix: Matrix) -> torch.Size:
+    return matrix.shape if isinstance(matrix, Tensor) else matrix.values.shape
+
+
+def _shares(steps: tuple[int, ...], threads: int) -> list[int]:
+    """Where to cut the rows so that each of some threads has about as many words."""
+    rows = steps[0] if steps else 0
+    threads = min(threads, rows // FEW_ROWS)
+    if threads < 2:
+        return [0, rows] if rows else []
+    lengths = np.searchsorted(-np.array(steps), -np.arange(rows))  # (rows,) steps that a row takes part in
+    words = lengths.cumsum()  # (rows,) of a row and all before it
+    cuts = 1 + np.searchsorted(words, words[-1] * np.arange(1, threads) / threads)
+    return sorted({0, *cuts.tolist(), rows})  # a long sentence may be worth several shares: there are fewer then

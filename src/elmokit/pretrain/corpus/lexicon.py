@@ -1,0 +1,75 @@
+"""The corpus lexicon: every distinct word of a corpus, on disk, most frequent first.
+
+Shards hold numbers of lexicon words, since the model reads the characters of all words; its first V words are the
+target vocabulary, so a word is `<UNK>` as a target exactly when its number is V or more. The words are one
+memory-mapped run of UTF-8, from which rows of characters are cut for a whole batch at once without making strings.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from elmokit.chars import BOS, EOS, PAD, WORD_BEGIN, WORD_END, ByteCodec, Codec, Rows
+from elmokit.pretrain.corpus.files import FileCheck, map_array
+
+TEXT, STARTS, COUNTS = "lexicon.text", "lexicon.starts", "lexicon.counts"
+
+
+class Lexicon:
+    """Words by number. `counts` are those of the training part: a word of the held-out part alone has 0."""
+
+    def __init__(self, text: NDArray[np.uint8], starts: NDArray[np.uint64], counts: NDArray[np.uint64]) -> None:
+        self.text, self.starts, self.counts = text, starts, counts
+
+    @classmethod
+    def open(cls, folder: Path, files: Mapping[str, FileCheck]) -> "Lexicon":
+        return cls(
+            map_array(folder / TEXT, np.dtype("u1"), files[TEXT]),
+            map_array(folder / STARTS, np.dtype("<u8"), files[STARTS]),
+            map_array(folder / COUNTS, np.dtype("<u8"), files[COUNTS]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """Bytes of each word."""
+        return np.diff(self.starts).astype(np.uint32)
+
+    def words(self, ids: ArrayLike) -> list[str]:
+        numbers = np.asarray(ids, dtype=np.int64)
+        spans = zip(self.starts[numbers].tolist(), self.starts[numbers + 1].tolist(), strict=True)
+        return [self.text[a:b].tobytes().decode() for a, b in spans]
+
+    def first_words(self, n: int) -> list[str]:
+        """The n most frequent words, read in one go."""
+        ends = self.starts[: n + 1].tolist()
+        text = self.text[: ends[-1]].tobytes()
+        return [text[a:b].decode() for a, b in pairwise(ends)]
+
+    def rows(self, ids: ArrayLike, codec: Codec) -> Rows:
+        """What `codec.encode` gives for these words. (U, W)"""
+        if type(codec) is not ByteCodec:
+            return codec.encode(self.words(ids))
+        numbers = np.asarray(ids, dtype=np.int64)  # (U,)
+        starts = self.starts[numbers].astype(np.int64)  # (U,)
+        whole = self.starts[numbers + 1].astype(np.int64) - starts  # (U,)
+        kept = np.minimum(whole, codec.width - 2)  # (U,)
+        inside = np.arange(kept.max(initial=0)) < kept[:, None]  # (U, longest)
+        places = (starts[:, None] + np.arange(inside.shape[1]))[inside]
+        rows = np.full((len(numbers), codec.width), PAD, dtype=np.int32)  # (U, C)
+        rows[:, 0] = WORD_BEGIN
+        rows[:, 1 : 1 + inside.shape[1]][inside] = self.text[places].astype(np.int32) + 1
+        rows[np.arange(len(numbers)), kept + 1] = WORD_END
+        if codec.boundary_tokens:
+            for word, row in ((BOS, codec.begin), (EOS, codec.end)):
+                letters = np.frombuffer(word.encode(), dtype=np.uint8)
+                same = np.flatnonzero(whole == len(letters))
+                same = same[(self.text[starts[same, None] + np.arange(len(letters))] == letters).all(axis=1)]
+                rows[same] = row
+        return rows

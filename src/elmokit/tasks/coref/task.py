@@ -1,0 +1,196 @@
+"""Coreference: which mentions in a document mean the same person or thing."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from elmokit.formats import format_of, read_jsonl, read_lines, sentence_of
+from elmokit.formats.streams import source_name
+from elmokit.tasks.coref.data import read_coref, write_coref
+from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentences
+from elmokit.tasks.coref.network import CorefConfig, CorefNetwork
+from elmokit.tasks.coref.scores import score_clusters
+from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.settings import plain, setting
+from elmokit.tasks.task import Scores, Task, text_of
+from elmokit.tasks.words import WordFeaturesConfig
+from elmokit.text import Tokenizer, load_tokenizer
+
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")  # of clusters, in turn
+
+
+@dataclass(frozen=True, slots=True)
+class CorefSettings:
+    """Of the data, and of the network."""
+
+    splitter: str = setting("english", "tokenizer that ends sentences in files without sentence breaks")
+    hidden: int = setting(200, "LSTM cells in each direction")
+    layers: int = setting(1, "LSTM layers")
+    scorer: int = setting(150, "units in each of the two hidden layers of the scorers")
+    feature_dim: int = setting(20, "width of the vectors of span widths, distances, speakers and genres")
+    max_width: int = setting(10, "words of a span at most")
+    kept: float = setting(0.4, "spans per word that survive pruning")
+    antecedents: int = setting(250, "spans before one that it is compared with, the nearest")
+    dropout: float = setting(0.2, "on what comes out of the LSTM and in the scorers")
+    train_sentences: int = setting(50, "sentences of a document in one step of training; longer ones are cut")
+
+
+class Coreference(Task[CorefDocument, Resolved]):
+    """Clusters of mentions. Documents of CoNLL-2012, or of three columns: word number, word, bracketed clusters."""
+
+    name = "coref"
+    help = "coreference by ranking spans"
+    network = CorefNetwork
+    settings = CorefSettings()
+    features: Mapping[str, Any] = {
+        "elmo_l2": 0.0,
+        "char_dim": 8,
+        "char_filters": ((3, 50), (4, 50), (5, 50)),
+        "feature_dropout": 0.5,
+    }
+    # Nothing is linked at first, while it learns what a mention is: epochs without a score are no reason to stop.
+    training: Mapping[str, Any] = {"epochs": 60, "patience": 15, "decay": 0.9}
+    quick: Mapping[str, Any] = {
+        "hidden": 100,
+        "scorer": 75,
+        "antecedents": 50,
+        "train_sentences": 15,
+        "word_dim": 50,
+        "char_filters": ((3, 50),),
+        "epochs": 12,
+    }
+    documents = True
+
+    def read(self, path: str | Path, settings: CorefSettings) -> list[CorefDocument]:
+        return read_coref(path, splitter=load_tokenizer(settings.splitter))
+
+    def remarks(self, examples: Sequence[CorefDocument], settings: CorefSettings) -> list[str]:
+        """What was left out of the data, and what of it cannot be learnt as it is."""
+        notes = [note for document in examples for note in document.notes]
+        long = sum(len(document.sentences) > settings.train_sentences for document in examples)
+        if long:
+            notes.append(
+                f"{long} of {len(examples)} documents have more than {settings.train_sentences} sentences: in training "
+                "they are cut to so many in a row, each time others; predictions read all"
+            )
+        mentions = [(d, mention) for d in examples for cluster in d.clusters or () for mention in cluster]
+        lost = sum(
+            mention.end - mention.start > settings.max_width
+            or any(mention.start < start < mention.end for start in document.starts)
+            for document, mention in mentions
+        )
+        if lost:
+            notes.append(
+                f"{lost} of {len(mentions)} mentions cannot be found: longer than {settings.max_width} words, or "
+                "across the end of a sentence"
+            )
+        return notes
+
+    def new_network(
+        self, train: Sequence[CorefDocument], features: WordFeaturesConfig, settings: CorefSettings
+    ) -> CorefNetwork:
+        genres = tuple(sorted({document.genre for document in train if document.genre is not None}))
+        speakers = any(document.speakers is not None for document in train)
+        own = plain(settings)
+        del own["splitter"]
+        return CorefNetwork(CorefConfig(features, genres, speakers, **own))
+
+    def score(self, examples: Sequence[CorefDocument], predictions: Sequence[Resolved]) -> Scores:
+        """The mean F1 of MUC, B-cubed and CEAF-phi4, and each of them; and of mentions, right or wrong in cluster."""
+        pairs = zip(examples, predictions, strict=True)
+        scores = score_clusters((document.clusters or (), found.words) for document, found in pairs)
+        named: Scores = {"average F1": scores.average}
+        measures = {"MUC": scores.muc, "B3": scores.b_cubed, "CEAF": scores.ceaf, "mention": scores.mentions}
+        for name, ratios in measures.items():
+            parts = {"F1": ratios.f1, "precision": ratios.precision, "recall": ratios.recall}
+            named |= {f"{name} {part}": value for part, value in parts.items()}
+        return named
+
+    def from_text(self, text: str, tokenizer: Tokenizer) -> list[CorefDocument]:
+        """One document; none of blank text."""
+        sentences = tuple(tokenizer.split(text))
+        return [CorefDocument("text", sentences)] if sentences else []
+
+    def read_text(self, path: str | Path, settings: CorefSettings, tokenizer: Tokenizer) -> list[CorefDocument]:
+        """A text file is one document, a line of JSON lines another each; column files are read without clusters."""
+        match format_of(path):
+            case "columns":
+                return self.read(path, settings)
+            case "jsonl":
+                documents = []
+                for unit in read_jsonl(read_lines(path), name=source_name(path), field="text"):
+                    if isinstance(unit, str):
+                        documents += self.from_text(unit, tokenizer)
+                    else:
+                        documents.append(CorefDocument("text", place_sentences([sentence_of(unit, tokenizer).tokens])))
+                return documents
+        return self.from_text("\n".join(read_lines(path)), tokenizer)
+
+    def show(self, example: CorefDocument, prediction: Resolved) -> str:
+        """The text with its mentions in brackets, each with the number of its cluster; then the clusters."""
+        lines = [*_bracketed(example, prediction), *([Text()] if prediction.clusters else [])]
+        for number, cluster in enumerate(prediction.clusters, 1):
+            mentions = "; ".join(" ".join(mention.text.split()) for mention in cluster)
+            lines.append(Text.assemble((f"{number:3}  ", _colour(number)), mentions))
+        return Text("\n").join(lines).markup
+
+    def record(self, example: CorefDocument, prediction: Resolved) -> dict[str, Any]:
+        """`start` and `end` count characters of the text; of a column file, of its words with spaces between."""
+        return {
+            "document": example.name,
+            "part": example.part,
+            "sentences": [{"text": text_of(sentence), "start": sentence.start} for sentence in example.sentences],
+            "clusters": [
+                [
+                    {"text": mention.text, "start": mention.start, "end": mention.end, "words": list(mention.words)}
+                    for mention in cluster
+                ]
+                for cluster in prediction.clusters
+            ],
+        }
+
+    def conll(self, example: CorefDocument, prediction: Resolved) -> str:
+        return "".join(f"{line}\n" for line in write_coref([(example, prediction.words)])) + "\n"
+
+
+class CoreferenceResolver(TaskModel[CorefDocument, Resolved]):
+    """A trained model at work.
+
+    resolver = CoreferenceResolver.from_pretrained("model")
+    (found,) = resolver.predict("Ann saw her dog. It barked.")
+    found.clusters[0][1].text, found.clusters[0][1].start      # 'her', 8
+    """
+
+    task_class = "elmokit.tasks.coref.task:Coreference"
+
+
+def _bracketed(document: CorefDocument, found: Resolved) -> Iterator[Text]:
+    """Line by line: [1 Ann] saw [2 [1 her] dog] ."""
+    begins: dict[int, list[tuple[int, int]]] = {}  # by character: end and number
+    ends: dict[int, list[tuple[int, int]]] = {}  # by character: start and number
+    for number, cluster in enumerate(found.clusters, 1):
+        for mention in cluster:
+            begins.setdefault(mention.start, []).append((-mention.end, number))
+            ends.setdefault(mention.end, []).append((-mention.start, number))
+    for sentence in document.sentences:
+        line, at = Text(), 0
+        text = sentence.text or ""
+        for a, b in sentence.offsets or ():
+            line.append(text[at:a].replace("\n", " "))
+            for _, number in sorted(begins.get(sentence.start + a, ())):
+                line.append(f"[{number} ", style=_colour(number))
+            line.append(text[a:b])
+            for _, number in sorted(ends.get(sentence.start + b, ())):
+                line.append("]", style=_colour(number))
+            at = b
+        yield line.append(text[at:])
+
+
+def _colour(number: int) -> str:
+    return f"bold {COLOURS[(number - 1) % len(COLOURS)]}"
+
+
+COREF = Coreference()

@@ -1,0 +1,195 @@
+"""Pair classification: one label for two texts, by ESIM. Entailment is the paper's use (Peters et al. 2018, section 4).
+
+Files are TSV or CSV with a header, or JSON lines; the columns of SICK and SNLI are found by themselves.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from torch import Tensor
+
+from elmokit.errors import FormatError, InputError
+from elmokit.formats import read_lines
+from elmokit.formats.records import RecordFormat
+from elmokit.formats.streams import source_name
+from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
+from elmokit.tasks.entail.network import Esim, EsimConfig, Side
+from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
+from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.settings import setting
+from elmokit.tasks.task import Batch, Scores, Task, text_of
+from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
+from elmokit.text import Sentence, Tokenizer, load_tokenizer
+
+FIRST_FIELDS = ("premise", "sentence1", "sentence_A", "text1", "first")
+SECOND_FIELDS = ("hypothesis", "sentence2", "sentence_B", "text2", "second")
+LABEL_FIELDS = ("label", "gold_label", "entailment_judgment")
+UNDECIDED = "-"  # SNLI's label of pairs that its annotators did not agree on; they are left out, as everywhere
+SEPARATORS = ("\t", " ||| ")  # between the two texts of a pair on one line
+
+
+@dataclass(frozen=True, slots=True)
+class PairSettings(EsimConfig):
+    """Of the data, beside those of the network."""
+
+    first_field: str = setting("", f"column of the first text; default the first of {', '.join(FIRST_FIELDS)}")
+    second_field: str = setting("", f"column of the second text; default the first of {', '.join(SECOND_FIELDS)}")
+    label_field: str = setting("", f"column of the label; default the first of {', '.join(LABEL_FIELDS)}")
+    tokenizer: str = setting("english", "cuts the texts into words: english, unicode, whitespace")
+
+
+@dataclass(frozen=True, slots=True)
+class PairExample:
+    """Two texts and the label between them; for entailment, premise and hypothesis."""
+
+    first: Sentence
+    second: Sentence
+    label: str | None = None
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True, slots=True)
+class PairConfig:
+    """`labels` in the order of the network's outputs."""
+
+    labels: tuple[str, ...]
+    features: WordFeaturesConfig
+    body: EsimConfig = field(default_factory=EsimConfig)
+
+
+class PairNetwork(LabelNetwork[PairExample]):
+    """Word features, ESIM, a label."""
+
+    Config = PairConfig
+
+    def __init__(self, config: PairConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.features = WordFeatures(config.features)
+        self.body = Esim(
+            config.body,
+            width=self.features.width,
+            output_width=self.features.output_width,
+            n_labels=len(config.labels),
+        )
+
+    def forward(self, batch: Batch[PairExample]) -> Tensor:
+        """A score for each label. (B, K)"""
+        first, second = batch.words
+        scores: Tensor = self.body(self._side(first), self._side(second))
+        return scores
+
+    def _side(self, words: WordBatch) -> Side:
+        return Side(self.features(words), self.features.at_output(words), words.mask)
+
+
+class PairClassification(Task[PairExample, ClassPrediction]):
+    """TSV, CSV and JSON lines of pairs."""
+
+    name = "entail"
+    help = "one label for two texts, entailment or any other, from TSV (SICK), CSV or JSONL (SNLI)"
+    network = PairNetwork
+    settings = PairSettings()
+    features: Mapping[str, Any] = {"char_dim": 0, "elmo_at": "both", "elmo_l2": 0.001}
+    training: Mapping[str, Any] = {"learning_rate": 4e-4, "clip_norm": 10.0}
+    quick: Mapping[str, Any] = {"hidden": 150, "epochs": 20, "patience": 4}
+
+    def read(self, path: str | Path, settings: PairSettings) -> list[PairExample]:
+        format, lines = open_labelled(path)
+        if format == "trees":
+            raise FormatError(f"{source_name(path)}: holds trees, expected a table or JSON lines with pairs of texts")
+        return _read_records(path, lines, format, settings)
+
+    def new_network(
+        self, train: Sequence[PairExample], features: WordFeaturesConfig, settings: PairSettings
+    ) -> PairNetwork:
+        labels = list_classes(train)
+        return PairNetwork(PairConfig(labels, features, part_of(EsimConfig, settings)))
+
+    def score(self, examples: Sequence[PairExample], predictions: Sequence[ClassPrediction]) -> Scores:
+        return score_classes(examples, predictions)
+
+    def from_text(self, text: str, tokenizer: Tokenizer) -> list[PairExample]:
+        """Two texts with a tab or " ||| " between them; blank text has none."""
+        if not text.strip():
+            return []
+        for separator in SEPARATORS:
+            parts = text.split(separator)
+            if len(parts) == 2 and all(map(str.strip, parts)):
+                return [pair_of(parts[0], parts[1], tokenizer)]
+        raise InputError(f"{text[:40]!r} is not a pair; expected two texts with a tab or ' ||| ' between them")
+
+    def read_text(self, path: str | Path, settings: PairSettings, tokenizer: Tokenizer) -> list[PairExample]:
+        """The two text columns of CSV, TSV and JSON lines, whatever else they hold; of any other file its lines."""
+        format = named_format(path)
+        if format is None:
+            return super().read_text(path, settings, tokenizer)
+        return _read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
+
+    def show(self, example: PairExample, prediction: ClassPrediction) -> str:
+        texts = escape(f"{text_of(example.first)} ||| {text_of(example.second)}")
+        return f"{prediction.markup}  {texts}"
+
+    def record(self, example: PairExample, prediction: ClassPrediction) -> dict[str, Any]:
+        return {
+            "first": text_of(example.first),
+            "second": text_of(example.second),
+            "label": prediction.label,
+            "probabilities": prediction.probabilities,
+        }
+
+
+class PairClassifier(TaskModel[PairExample, ClassPrediction]):
+    """A model of pair classification.
+
+    PairClassifier.from_pretrained("model").predict("It pours.", "It rains.")   # .label, .probability
+    """
+
+    task_class = "elmokit.tasks.entail.task:PairClassification"
+
+    def predict(self, first: str, second: str) -> ClassPrediction:  # type: ignore[override]
+        """The label between two texts."""
+        return self.predict_pairs([(first, second)])[0]
+
+    def predict_pairs(self, pairs: Iterable[tuple[str, str]]) -> list[ClassPrediction]:
+        """The labels of several pairs."""
+        return self.predict_examples([pair_of(first, second, self.tokenizer) for first, second in pairs])
+
+
+def pair_of(first: str, second: str, tokenizer: Tokenizer) -> PairExample:
+    """Two texts as a pair without a label."""
+    return PairExample(tokenizer.tokenize(first), tokenizer.tokenize(second))
+
+
+def _read_records(
+    path: str | Path,
+    lines: Iterator[str],
+    format: RecordFormat,
+    settings: PairSettings,
+    *,
+    unlabelled: Tokenizer | None = None,
+) -> list[PairExample]:
+    """Pairs and their labels; without labels where a tokenizer for such is given."""
+    records = read_labelled(
+        path,
+        lines,
+        format,
+        texts=[
+            FieldChoice(settings.first_field, "first_field", FIRST_FIELDS),
+            FieldChoice(settings.second_field, "second_field", SECOND_FIELDS),
+        ],
+        label=FieldChoice(settings.label_field, "label_field", LABEL_FIELDS),
+        tokenizer=unlabelled or load_tokenizer(settings.tokenizer),
+        need_label=unlabelled is None,
+    )
+    decided = [record for record in records if record.label != UNDECIDED]
+    return [PairExample(record.sentences[0], record.sentences[1], record.label) for record in decided]
+
+
+ENTAIL = PairClassification()

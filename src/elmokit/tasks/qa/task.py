@@ -1,0 +1,258 @@
+"""Question answering: the words of a passage that answer a question, by BiDAF with self-attention.
+
+SQuAD 1.1 is the paper's use (Peters et al. 2018, section 4). Where a question has several gold answers, the network
+learns to find any of them: the loss is the negative log of their starts' summed probability, and of their ends'
+(Clark and Gardner 2018, section 3.2).
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.markup import escape
+from torch import Tensor
+
+from elmokit.errors import ConfigError, InputError
+from elmokit.formats import read_lines
+from elmokit.formats.jsonl import unit_of
+from elmokit.formats.records import read_records
+from elmokit.formats.streams import source_name
+from elmokit.tasks.classes import part_of
+from elmokit.tasks.labelled import named_format
+from elmokit.tasks.qa.data import Question, cut_passage, read_squad
+from elmokit.tasks.qa.network import Bidaf, BidafConfig, Ends, Side, best_spans
+from elmokit.tasks.qa.scores import score_answers
+from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.settings import setting
+from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, word_places
+from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
+from elmokit.text import Tokenizer, load_tokenizer
+
+PASSAGE_FIELDS = ("passage", "context")
+TEXT_FORM = "the passage, a blank line, and below it one question a line"
+
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSettings(BidafConfig):
+    """Of the data, beside those of the network."""
+
+    longest_answer: int = setting(17, "words of an answer at most")
+    longest_passage: int = setting(400, "words of a passage that are read; what is behind them is cut off; 0: all")
+    tokenizer: str = setting("english", "cuts the texts into words: english, unicode, whitespace")
+
+    def __post_init__(self) -> None:
+        BidafConfig.__post_init__(self)
+        if self.longest_answer < 1 or self.longest_passage < 0:
+            raise ConfigError(
+                f"longest_answer is {self.longest_answer} and longest_passage {self.longest_passage}; "
+                "expected 1 or more, and 0 or more"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A piece of the passage; `start` and `end` are characters of its text, `words` the words it is made of."""
+
+    text: str
+    start: int
+    end: int
+    words: tuple[int, int]  # the end not included
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnswererConfig:
+    """The network and the longest answer it gives."""
+
+    features: WordFeaturesConfig
+    body: BidafConfig = field(default_factory=BidafConfig)
+    longest_answer: int = 17
+
+
+class AnswererNetwork(Network[Question, Answer]):
+    """Word features, BiDAF, a span."""
+
+    Config = AnswererConfig
+
+    def __init__(self, config: AnswererConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.features = WordFeatures(config.features)
+        self.body = Bidaf(config.body, width=self.features.width, output_width=self.features.output_width)
+
+    def forward(self, batch: Batch[Question]) -> Ends:
+        """Log probabilities of starts and ends. (B, T) each"""
+        passage, question = batch.words
+        found: Ends = self.body(self._side(passage), self._side(question))
+        return found
+
+    def loss(self, batch: Batch[Question]) -> Tensor:
+        ends = self(batch)
+        known = [k for k, example in enumerate(batch.examples) if example.spans]
+        if not known:
+            raise InputError("none of these questions has an answer within its passage; expected some to learn from")
+        starts_there, ends_there = _marks(batch.examples, ends.start)
+        start = _any_of(ends.start, starts_there)[known]  # (B,)
+        end = _any_of(ends.end, ends_there)[known]  # (B,)
+        return self.features.penalty() - (start + end).mean()
+
+    @torch.no_grad()
+    def predict(self, batch: Batch[Question]) -> list[Answer]:
+        first, last, score = (found.tolist() for found in best_spans(self(batch), longest=self.config.longest_answer))
+        return [
+            answer_of(example, (first[k], last[k] + 1), math.exp(score[k])) for k, example in enumerate(batch.examples)
+        ]
+
+    def _side(self, words: WordBatch) -> Side:
+        return Side(self.features(words), self.features.at_output(words), words.mask)
+
+
+class QuestionAnswering(Task[Question, Answer]):
+    """SQuAD 1.1's JSON."""
+
+    name = "qa"
+    help = "the words of a passage that answer a question: SQuAD 1.1's JSON (BiDAF with self-attention)"
+    network = AnswererNetwork
+    settings = QuestionSettings()
+    features: Mapping[str, Any] = {"elmo_at": "both"}
+    training: Mapping[str, Any] = {"batch_size": 45, "average": 0.999}
+    quick: Mapping[str, Any] = {"hidden": 50, "batch_size": 32, "max_train": 3000, "epochs": 5, "patience": 2}
+
+    def read(self, path: str | Path, settings: QuestionSettings) -> list[Question]:
+        return read_squad(path, tokenizer=load_tokenizer(settings.tokenizer), longest=settings.longest_passage or None)
+
+    def training_examples(self, path: str | Path, settings: QuestionSettings) -> list[Question]:
+        """The questions that still have an answer in what is left of their passage."""
+        return [example for example in self.read(path, settings) if example.spans]
+
+    def remarks(self, examples: Sequence[Question], settings: QuestionSettings) -> list[str]:
+        """Which passages had to be cut, to be told to whoever trains or evaluates."""
+        passages = {example.passage: example.cut for example in examples}
+        cut = sum(map(bool, passages.values()))
+        if not cut:
+            return []
+        lost = sum(example.answers is not None and not example.spans for example in examples)
+        return [
+            f"{cut:,} of {len(passages):,} passages were cut behind {settings.longest_passage} words "
+            f"(longest_passage); {lost:,} questions have no answer in what is left"
+        ]
+
+    def new_network(
+        self, train: Sequence[Question], features: WordFeaturesConfig, settings: QuestionSettings
+    ) -> AnswererNetwork:
+        return AnswererNetwork(AnswererConfig(features, part_of(BidafConfig, settings), settings.longest_answer))
+
+    def score(self, examples: Sequence[Question], predictions: Sequence[Answer]) -> Scores:
+        scores = score_answers([example.answers or () for example in examples], [found.text for found in predictions])
+        return {"F1": scores.f1, "exact match": scores.exact}
+
+    def size(self, example: Question) -> int:
+        """By the passage, which costs most, if there is a word in it."""
+        return len(example.passage) and len(example.passage) + len(example.question)
+
+    def from_text(self, text: str, tokenizer: Tokenizer) -> list[Question]:
+        """The passage, a blank line, and below it one question a line."""
+        breaks = list(_BLANK_LINE.finditer(text.rstrip()))
+        if not breaks:
+            raise InputError(f"{text.strip()[:40]!r} has no questions; expected {TEXT_FORM}")
+        passage = tokenizer.tokenize(text[: breaks[-1].start()])
+        questions = text[breaks[-1].end() :].splitlines()
+        return [Question(passage, tokenizer.tokenize(line)) for line in questions if line.strip()]
+
+    def read_text(self, path: str | Path, settings: QuestionSettings, tokenizer: Tokenizer) -> list[Question]:
+        """SQuAD's JSON with or without answers, JSON lines with passage and question, or text as in `from_text`."""
+        longest = settings.longest_passage or None
+        if ".json" in Path(path).suffixes:
+            return read_squad(path, tokenizer=tokenizer, longest=longest, labelled=False)
+        if named_format(path) == "jsonl":
+            found = _read_records(path, tokenizer)
+        else:
+            found = self.from_text("\n".join(read_lines(path)), tokenizer)
+        return [_cut(example, longest) for example in found]
+
+    def show(self, example: Question, prediction: Answer) -> str:
+        question = escape(text_of(example.question))
+        return f"{question}\n  [bold]{escape(prediction.text)}[/bold] {prediction.probability:.2f}"
+
+    def record(self, example: Question, prediction: Answer) -> dict[str, Any]:
+        return {
+            **({"id": example.id} if example.id else {}),
+            "passage": text_of(example.passage),
+            "question": text_of(example.question),
+            "answer": prediction.text,
+            "start": prediction.start,
+            "end": prediction.end,
+            "probability": prediction.probability,
+        }
+
+
+class QuestionAnswerer(TaskModel[Question, Answer]):
+    """A model of question answering.
+
+    answerer = QuestionAnswerer.from_pretrained("model")
+    answerer.predict("Oil cost US$3 a barrel in 1973.", "What did oil cost?")      # .text, .start, .end, .probability
+    """
+
+    task_class = "elmokit.tasks.qa.task:QuestionAnswering"
+
+    def predict(self, passage: str, question: str) -> Answer:  # type: ignore[override]
+        """The answer to a question about a passage, read to its end, with its place in it."""
+        return self.predict_questions(passage, [question])[0]
+
+    def predict_questions(self, passage: str, questions: Iterable[str]) -> list[Answer]:
+        """The answers to several questions about one passage."""
+        return self.predict_examples([question_of(passage, question, self.tokenizer) for question in questions])
+
+
+def question_of(passage: str, question: str, tokenizer: Tokenizer) -> Question:
+    """A passage and a question without an answer."""
+    return Question(tokenizer.tokenize(passage), tokenizer.tokenize(question))
+
+
+def answer_of(example: Question, words: tuple[int, int], probability: float) -> Answer:
+    """The words `words[0]` to `words[1]` (not included) of the passage; nothing where the passage has no words."""
+    if not len(example.passage):
+        return Answer("", 0, 0, (0, 0), 0.0)
+    places = word_places(example.passage)
+    start, end = places[words[0]][0], places[words[1] - 1][1]
+    begin = example.passage.start
+    return Answer(text_of(example.passage)[start - begin : end - begin], start, end, words, probability)
+
+
+def _marks(examples: Sequence[Question], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Where gold answers start and end. (B, T) bool each"""
+    starts, ends = torch.zeros(like.shape, dtype=torch.bool), torch.zeros(like.shape, dtype=torch.bool)
+    for k, example in enumerate(examples):
+        for a, b in example.spans:
+            starts[k, a], ends[k, b - 1] = True, True
+    return starts.to(like.device), ends.to(like.device)
+
+
+def _any_of(log_probabilities: Tensor, there: Tensor) -> Tensor:
+    """The log probability of any of the marked places. (B, T) to (B,)"""
+    return torch.logsumexp(log_probabilities.masked_fill(~there, -1e4), dim=-1)
+
+
+def _cut(example: Question, longest: int | None) -> Question:
+    passage = cut_passage(example.passage, longest)
+    return replace(example, passage=passage, cut=len(example.passage) - len(passage))
+
+
+def _read_records(path: str | Path, tokenizer: Tokenizer) -> list[Question]:
+    found: list[Question] = []
+    for record in read_records(read_lines(path), name=source_name(path), format="jsonl"):
+        named = next((name for name in PASSAGE_FIELDS if name in record.fields), PASSAGE_FIELDS[0])
+        passage, question = (unit_of(record.fields, name, record.place) for name in (named, "question"))
+        if not isinstance(passage, str) or not isinstance(question, str):
+            raise InputError(f"{record.place}: passage and question should be strings")
+        found.append(question_of(passage, question, tokenizer))
+    return found
+
+
+QA = QuestionAnswering()

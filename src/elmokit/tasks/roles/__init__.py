@@ -1,0 +1,5 @@
+"""Semantic roles: deep highway LSTMs."""
+
+from elmokit.tasks.roles.task import RoleLabeller
+
+__all__ = ["RoleLabeller"]

@@ -1,0 +1,242 @@
+"""Semantic roles: who did what to whom, one predicate at a time, by deep highway LSTMs (He et al. 2017).
+
+A sentence is read once for each of its predicates, which an embedding of 0 and 1 marks. Eight LSTM layers of
+alternating direction lead to a label for each word; labels are learnt independently of each other, and the best
+sequence that IOB2 can write is found by Viterbi's algorithm. With ELMo at the input: Peters et al. 2018, section 4.
+
+The predicates must be given: the network does not look for them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.markup import escape
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError, InputError
+from elmokit.formats import format_of, read_lines
+from elmokit.nn.crf import Allowed, Crf
+from elmokit.nn.highway_lstm import HighwayLstm, HighwayLstmConfig
+from elmokit.tasks.classes import part_of
+from elmokit.tasks.labels import legal_transitions, list_labels, read_spans
+from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions, write_columns
+from elmokit.tasks.roles.scores import PREDICATE, score_roles
+from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.settings import setting
+from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
+from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, word_places
+from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
+from elmokit.text import Sentence, Tokenizer
+
+MARKS = "put asterisks around each predicate: Mary *sold* her car"
+
+
+@dataclass(frozen=True, slots=True)
+class RolesBody:
+    """The published network."""
+
+    predicate_dim: int = setting(100, "width of the embedding that marks the predicate")
+    hidden: int = setting(300, "LSTM cells of a layer")
+    layers: int = setting(8, "LSTM layers, of alternating direction")
+    dropout: float = setting(0.1, "on the states of each LSTM, the same for all words of a sentence")
+
+    def __post_init__(self) -> None:
+        if self.predicate_dim < 1:
+            raise ConfigError(f"predicate_dim is {self.predicate_dim}; expected 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSettings(RolesBody):
+    """Of the data, beside those of the network."""
+
+    predicate_column: int = setting(1, "in files of CoNLL-2005 columns, that of the predicates; the first is 0, words")
+
+
+@dataclass(frozen=True, slots=True)
+class RolesConfig:
+    """`labels` in the order of the network's outputs, in IOB2."""
+
+    labels: tuple[str, ...]
+    features: WordFeaturesConfig
+    body: RolesBody = field(default_factory=RolesBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """One predicate with its arguments."""
+
+    sentence: Sentence
+    word: int  # the predicate's number among the words
+    tags: tuple[str, ...]  # of all words, in IOB2
+
+    @property
+    def predicate(self) -> TextSpan:
+        """The predicate's word, by characters of the text."""
+        (a, b), start = word_places(self.sentence)[self.word], self.sentence.start
+        return TextSpan(a, b, PREDICATE, text_of(self.sentence)[a - start : b - start])
+
+    @property
+    def arguments(self) -> list[TextSpan]:
+        """Every labelled stretch but the predicate's own; C- continues the argument of that role before it."""
+        spans = TaggedSentence(self.sentence, self.tags, "IOB2").spans
+        return [span for span in spans if span.type != PREDICATE]
+
+
+class RolesNetwork(Network[Proposition, Roles]):
+    """Word features and the predicate's mark, highway LSTMs, a label a word."""
+
+    Config = RolesConfig
+
+    def __init__(self, config: RolesConfig) -> None:
+        super().__init__()
+        self.config = config
+        body = config.body
+        self.features = WordFeatures(config.features)
+        self.mark = nn.Embedding(2, body.predicate_dim)
+        width = self.features.width + body.predicate_dim
+        self.lstm = HighwayLstm(HighwayLstmConfig(width, body.hidden, body.layers, body.dropout))
+        self.output = nn.Linear(body.hidden + self.features.output_width, len(config.labels))
+        # A CRF whose scores are and stay 0 knows nothing but which sequences of labels there are.
+        self.viterbi = Crf(
+            len(config.labels), allowed=Allowed(*map(torch.from_numpy, legal_transitions(config.labels, "IOB2")))
+        ).requires_grad_(False)
+
+    def forward(self, batch: Batch[Proposition]) -> Tensor:
+        """Log probabilities of the labels at each word. (B, T, K)"""
+        (words,) = batch.words
+        marked = torch.zeros_like(words.ids)  # (B, T)
+        marked[range(len(marked)), [example.predicate for example in batch.examples]] = 1
+        read = torch.cat([self.features(words), self.mark(marked)], dim=-1)  # (B, T, D)
+        hidden = self.lstm(read, words.mask)  # (B, T, H)
+        hidden = torch.cat([hidden, self.features.at_output(words)], dim=-1)
+        return torch.log_softmax(self.output(hidden), dim=-1)
+
+    def loss(self, batch: Batch[Proposition]) -> Tensor:
+        """The mean over predicates of -log p(labels)."""
+        found: Tensor = self(batch)  # (B, T, K)
+        gold = torch.full(found.shape[:2], -100)  # (B, T): nothing is learnt where it stays so
+        numbers = {label: k for k, label in enumerate(self.config.labels)}
+        for row, example in zip(gold, batch.examples, strict=True):
+            if example.tags is None:
+                raise InputError("a predicate without labels cannot be trained on")
+            if unknown := [tag for tag in example.tags if tag not in numbers]:
+                raise InputError(f"label {unknown[0]!r} is not among the network's: {', '.join(numbers)}")
+            row[: len(example.tags)] = torch.tensor([numbers[tag] for tag in example.tags])
+        lost = nn.functional.nll_loss(found.flatten(0, 1), gold.flatten().to(found.device), reduction="sum")
+        return self.features.penalty() + lost / len(gold)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch[Proposition]) -> list[Roles]:
+        path, _ = self.viterbi.decode(self(batch), batch.words[0].mask)  # (B, T)
+        found = []
+        for example, row in zip(batch.examples, path.tolist(), strict=True):
+            tags = tuple(self.config.labels[k] for k in row[: len(example.sentence)])
+            found.append(Roles(example.sentence, example.predicate, tags))
+        return found
+
+
+class SemanticRoles(Task[Proposition, Roles]):
+    """JSON lines of frames, CoNLL-2005 and CoNLL-2012 columns; see `roles_data`."""
+
+    name = "roles"
+    help = "semantic roles of given predicates: JSONL of frames, CoNLL-2005/2012 columns (highway LSTMs)"
+    network = RolesNetwork
+    settings = RoleSettings()
+    training: Mapping[str, Any] = {"batch_size": 80}
+    quick: Mapping[str, Any] = {"hidden": 100, "batch_size": 40, "max_train": 12000, "epochs": 8, "patience": 3}
+
+    def read(self, path: str | Path, settings: RoleSettings) -> list[Proposition]:
+        return read_propositions(path, predicate_column=settings.predicate_column)
+
+    def new_network(
+        self, train: Sequence[Proposition], features: WordFeaturesConfig, settings: RoleSettings
+    ) -> RolesNetwork:
+        types = {span.type for example in train for span in read_spans(example.tags or ())}
+        return RolesNetwork(RolesConfig(list_labels(types, "IOB2"), features, part_of(RolesBody, settings)))
+
+    def score(self, examples: Sequence[Proposition], predictions: Sequence[Roles]) -> Scores:
+        """The CoNLL-2005 scorer's; `perfect` is the share of predicates without any error.
+
+        Roles are listed if a hundredth of the arguments or more have them; `score_roles` counts them all.
+        """
+        gold = [example.tags or () for example in examples]
+        scores = score_roles(gold, [prediction.tags for prediction in predictions])
+        overall = scores.overall
+        return {
+            "F1": overall.f1,
+            "precision": overall.precision,
+            "recall": overall.recall,
+            "perfect": scores.perfect / max(scores.propositions, 1),
+            **{f"F1 {role}": counts.f1 for role, counts in scores.roles.items() if counts.gold >= overall.gold / 100},
+        }
+
+    def from_text(self, text: str, tokenizer: Tokenizer) -> list[Proposition]:
+        """The predicates between asterisks; offsets are those of the text with its asterisks."""
+        found = read_marked(text, tokenizer)
+        if text.strip() and not found:
+            raise InputError(f"no predicate is marked in {text.strip()[:40]!r}; {MARKS}")
+        return found
+
+    def read_text(self, path: str | Path, settings: RoleSettings, tokenizer: Tokenizer) -> list[Proposition]:
+        """JSON lines and columns by their names, with or without labels; of any other file its lines, marked."""
+        if format_of(path) in ("jsonl", "columns"):
+            return read_propositions(path, predicate_column=settings.predicate_column, labelled=False)
+        found = [example for line in read_lines(path) for example in read_marked(line, tokenizer)]
+        if not found:
+            raise InputError(f"{path}: no predicate is marked; {MARKS}")
+        return found
+
+    def show(self, example: Proposition, prediction: Roles) -> str:
+        text, start = text_of(example.sentence), example.sentence.start
+        shown, at = "", 0
+        for span in TaggedSentence(example.sentence, prediction.tags, "IOB2").spans:
+            colour = "yellow" if span.type == PREDICATE else "cyan"
+            marked = f"[bold {colour}]{escape(span.text)}[/] [{colour}]({escape(span.type)})[/]"
+            shown += escape(text[at : span.start - start]) + marked
+            at = span.end - start
+        return f"[bold]{escape(prediction.predicate.text)}[/bold]: {shown}{escape(text[at:])}"
+
+    def record(self, example: Proposition, prediction: Roles) -> dict[str, Any]:
+        def place(span: TextSpan) -> dict[str, Any]:
+            return {"text": span.text, "start": span.start, "end": span.end}
+
+        return {
+            "text": text_of(example.sentence),
+            "start": example.sentence.start,
+            "predicate": {**place(prediction.predicate), "word": prediction.word},
+            "arguments": [{"role": span.type, **place(span)} for span in prediction.arguments],
+            "words": list(example.sentence.tokens),
+            "tags": list(prediction.tags),
+        }
+
+    def conll(self, example: Proposition, prediction: Roles) -> str:
+        """CoNLL-2005 columns, the sentence once for each predicate."""
+        return write_columns(example, prediction.tags)
+
+
+class RoleLabeller(TaskModel[Proposition, Roles]):
+    """A model of semantic roles. `predict` takes text whose predicates stand between asterisks.
+
+    labeller = RoleLabeller.from_pretrained("model")
+    labeller.predict("Mary *sold* her car and *left*.")        # a list: .predicate and .arguments of each
+    """
+
+    task_class = "elmokit.tasks.roles.task:SemanticRoles"
+
+    def predict_words(self, words: Sequence[str], predicates: Iterable[int]) -> list[Roles]:
+        """The roles of a sentence given as words, for the predicates with these numbers; the first word is 0."""
+        return self.predict_examples([proposition_of(words, predicate) for predicate in predicates])
+
+
+def proposition_of(words: Sequence[str], predicate: int) -> Proposition:
+    """A sentence given as words and the number of its predicate, without labels."""
+    sentence = Sentence.of(words)
+    if not 0 <= predicate < len(sentence):
+        raise InputError(f"predicate {predicate} of {len(sentence)} words; expected 0 to {len(sentence) - 1}")
+    return Proposition(sentence, predicate)
+
+
+ROLES = SemanticRoles()

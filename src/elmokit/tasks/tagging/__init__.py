@@ -1,0 +1,1 @@
+"""Sequence tagging: BiLSTM-CRF and TagLM."""

@@ -1,0 +1,38 @@
+"""The C's code for each width of vectors passes its tests on this machine: narrow as AVX2 has it, wide as AVX-512 does.
+
+Instructions that are not here are put together from those that are (avx512.h).
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmokit.kernels.cpu.c import c_library
+
+HERE = Path(__file__).parent
+TESTS = [str(HERE / f"test_c_{what}.py") for what in ("lstm", "tokens", "floats")]
+WIDE = f"-w -include {HERE / 'avx512.h'}"
+VARIANTS = {  # what the compiler is told, lanes of a vector, the largest byte of a row
+    "AVX2": ("-mno-avx512f -mno-avxvnni", 8, 127),
+    "AVX-512": (WIDE, 16, 127),
+    "AVX-512 with VNNI": (f"-DVNNI {WIDE}", 16, 255),
+}
+ASK = "from elmokit.kernels.cpu.c import c_library as n; print(n().elmokit_lanes(), n().elmokit_most())"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(c_library() is None or shutil.which("gcc") is None, reason="needs gcc on a CPU with AVX2")
+@pytest.mark.parametrize("name", VARIANTS)
+def test_width(name: str, tmp_path: Path) -> None:
+    flags, lanes, most = VARIANTS[name]
+    around = {**os.environ, "CC": f"gcc {flags}", "ELMOKIT_CACHE": str(tmp_path)}
+    asked = subprocess.run([sys.executable, "-c", ASK], env=around, capture_output=True, text=True, check=False)
+    assert asked.stdout.split() == [str(lanes), str(most)], asked.stderr
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]
+    run = subprocess.run(command, env=around, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-3000:]
+    assert "skipped" not in run.stdout.splitlines()[-1], run.stdout[-3000:]
