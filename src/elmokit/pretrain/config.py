@@ -72,7 +72,13 @@ class PretrainConfig:
     rows: int = _f(1024, "parallel streams in a batch, over all processes")
     window: int = _f(20, "steps of truncated backpropagation")
     accumulate: int = _f(1, "split a batch in this many parts, for less memory")
-    optimizer: Literal["adamw", "adagrad"] = _f("adamw", "AdamW with warm-up and cosine; Adagrad as published")
+    optimizer: Literal["adamw", "muon", "adagrad"] = _f(
+        "adamw", "AdamW; Muon for the matrices inside, AdamW for the rest; Adagrad as published"
+    )
+    schedule: Literal["cosine", "constant"] = _f(
+        "cosine", "learning rate after the warm-up: falling in a cosine, or constant until the last part"
+    )
+    decay: float = _f(0.2, "schedule = constant: share of the steps at the end in which the rate falls in a line")
     learning_rate: float = _f(2e-3, "peak learning rate (published, for Adagrad: 0.2)")
     warmup: float = _f(0.02, "share of the steps with rising learning rate")
     final_rate: float = _f(0.02, "learning rate at the end, as a share of the peak")
@@ -99,6 +105,7 @@ class PretrainConfig:
         if self.rows % self.accumulate:
             raise ConfigError(f"rows ({self.rows}) cannot be split in {self.accumulate} equal parts (accumulate)")
         shares = {"heldout": 0.5, "dropout": 0.99, "reset_probability": 1.0, "warmup": 1.0, "final_rate": 1.0}
+        shares["decay"] = 1.0
         for name, most in shares.items():
             if not 0 <= getattr(self, name) <= most:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a share from 0 to {most}")

@@ -93,7 +93,7 @@ class Trainer:
         # What a graph cannot hold: talk with other processes, an optimizer that reads numbers back to the host, and an
         # adaptive softmax, whose shapes follow the targets.
         alone = world.device.type == "cuda" and world.size == 1 and config.accumulate == 1
-        graph = alone and config.optimizer == "adamw" and config.softmax != "adaptive"
+        graph = alone and config.optimizer != "adagrad" and config.softmax != "adaptive"
         kind = GraphedStep if graph else Step
         self.step = kind(objective, config, rows, batch_rows=batch_rows // world.size, device=world.device)
         self.progress = Progress()
