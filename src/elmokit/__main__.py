@@ -1,28 +1,113 @@
-"""The command line: what goes wrong on purpose is one line on standard error, never a traceback."""
+"""The command line: an expected error is one line on standard error, never a traceback.
 
+Exit status: 0 done; 1 standard output was closed, or a bug; 2 something to correct in what was given, or on the machine
+(a full disk, a folder without permission); 130 Ctrl-C; 143 SIGTERM; 129 the terminal was closed.
+"""
+
+import contextlib
+import os
+import signal
 import sys
+import threading
+from types import FrameType
+from typing import Any, NoReturn
+
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+KEPT = "finished files are kept, and the same command resumes an unfinished run"
+
+
+class StoppedError(BaseException):
+    """A signal ended the run. Not a KeyboardInterrupt: libraries turn that into errors of their own."""
 
 
 def main() -> None:
-    """Run a command. Exit status: 0 done, 2 something to mend in what was given, 130 interrupted."""
-    from elmokit.cli import app
-    from elmokit.errors import ElmokitError
+    """Run a command; the exit status is described above."""
+    with _Signals() as signals:
+        try:
+            from elmokit.cli import app
 
-    try:
-        app()
-    except SystemExit as ended:
-        if _was_interrupted(ended):
-            _stop(
-                "interrupted; files are whole or not there, and an unfinished embed or train goes on when run again",
-                130,
-            )
-        raise
-    except ElmokitError as error:
-        _stop(str(error), 2)
-    except OSError as error:  # a full disk, a folder without permission
-        if error.errno is None:
+            app()
+        except BaseException as error:
+            from elmokit.errors import ElmokitError
+
+            if signals.came:  # whatever a library has made of it
+                signals.answer()
+                sys.exit(128 + signals.came[0])
+            if _was_interrupted(error):
+                _stop(f"interrupted; {KEPT}", 130)
+            if isinstance(error, ElmokitError):
+                _stop(str(error), 2)
+            if isinstance(error, OSError) and error.errno is not None:  # a full disk, a folder without permission
+                _stop(f"{error.strerror}" + (f": {error.filename}" if error.filename else ""), 2)
             raise
-        _stop(f"{error.strerror}" + (f": {error.filename}" if error.filename else ""), 2)
+
+
+class _Signals:
+    """Stop at Ctrl-C, SIGTERM and SIGHUP with one line, said at once: Python itself would wait until C code returns.
+
+    A second signal ends the process on the spot; files survive that as they survive a kill. Signals that are ignored
+    (nohup, background jobs) stay ignored. `came` holds the numbers of those that came.
+    """
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self._answered = threading.Lock()
+
+    def __enter__(self) -> "_Signals":
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        self._woken = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
+        numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+        self._before = {n: signal.signal(n, self._stop) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_IGN if self.came else handler)  # the end is near: the status is settled
+        self._before = {}
+        signal.set_wakeup_fd(self._woken)
+        os.close(self._writing)  # ends the watcher
+        self._watcher.join()
+        os.close(self._reading)
+
+    def answer(self) -> None:
+        """The one line."""
+        if not self._answered.acquire(blocking=False):
+            return
+        why = "interrupted" if self.came[0] == signal.SIGINT else f"stopped by {signal.Signals(self.came[0]).name}"
+        clear = "\r\x1b[2K" if sys.stderr.isatty() else ""  # a progress bar may stand on this line
+        _say(f"{why}; {KEPT}", before=clear)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.came.append(number)
+        raise StoppedError
+
+    def _watch(self) -> None:
+        again = False
+        while data := os.read(self._reading, 1):
+            if signal.getsignal(data[0]) != self._stop:  # pre-training has an answer of its own
+                continue
+            if again:
+                os._exit(128 + data[0])
+            self.came.append(data[0])
+            self.answer()
+            again = True
+
+    def _in_child(self) -> None:
+        """A worker's signals are its own: they end it as they end any process."""
+        if self._before:
+            signal.set_wakeup_fd(-1)
+            for number in self._before:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
@@ -34,8 +119,13 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def _stop(message: str, status: int) -> None:
-    print("elmokit: " + " ".join(message.split()), file=sys.stderr)
+def _say(message: str, *, before: str = "") -> None:
+    with contextlib.suppress(OSError, ValueError):  # standard error may be closed
+        print(f"{before}elmokit: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+def _stop(message: str, status: int) -> NoReturn:
+    _say(message)
     sys.exit(status)
 
 
