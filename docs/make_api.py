@@ -1,96 +1,41 @@
-"""Writes docs/api.md from the docstrings of the public names.
+"""Writes docs/api.md: the names in the `__all__` of each public module, with signatures and one-line summaries.
 
     python docs/make_api.py            write it
-    python docs/make_api.py --check    exit with 1 where the file is not what the docstrings say
+    python docs/make_api.py --check    exit with 1 if the file is out of date
 
-The source is read, not imported: the result does not depend on what is installed, and making it takes no time.
+The source is read, not imported: the result does not depend on what is installed.
 """
 
 import argparse
 import ast
-import inspect
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
 TARGET = Path(__file__).with_name("api.md")
-MODULES = {
-    "elmokit.encoders": "Sentences to vectors",
-    "elmokit.features": "Several encoders side by side",
-    "elmokit.layers": "Layers and how they are chosen",
-    "elmokit.nn.mix": "The mix",
-    "elmokit.store": "Vectors on disk",
-    "elmokit.text": "Text",
-    "elmokit.text.english": "English",
-    "elmokit.text.unicode": "Any script",
-    "elmokit.formats": "Files of text",
-    "elmokit.weights": "Models on disk",
-    "elmokit.lm": "The language model",
-    "elmokit.index": "Nearest neighbours on disk",
-    "elmokit.analysis.neighbours": "Neighbours of a word in its context",
-    "elmokit.analysis.drift": "Drift between two corpora",
-    "elmokit.analysis.kmeans": "Groups of directions",
-    "elmokit.plots": "Charts",
-    "elmokit.analysis.probing": "Probes: layers, controls, curves",
-    "elmokit.analysis.word_labels": "Probes: words and their labels",
-    "elmokit.analysis.views": "Probes: what is looked at of an encoder",
-    "elmokit.analysis.probe": "Probes: the classifier",
-    "elmokit.analysis.mixed_probe": "Probes: the classifier with a mix",
-    "elmokit.analysis.senses": "Word senses by nearest centroid",
-    "elmokit.analysis.word_senses": "The senses of one word",
-    "elmokit.analysis.pairs": "Words in context",
-    "elmokit.analysis.mixes": "Mixes of task models",
-    "elmokit.analysis.sense_files": "Files of word senses",
-    "elmokit.analysis.pair_files": "Files of words in context",
-    "elmokit.pretrain.config": "Pre-training: the configuration",
-    "elmokit.pretrain.corpus.text": "Pre-training: the corpus",
-    "elmokit.pretrain.corpus.prepare": "Pre-training: preparing text",
-    "elmokit.pretrain.run": "Pre-training: the run",
-    "elmokit.pretrain.finetune": "Fine-tuning",
-    "elmokit.export.save": "Exported models: writing",
-    "elmokit.integrations.onnx": "Exported models: running without torch",
-    "elmokit.tasks.saved": "Task models",
-    "elmokit.tasks.run": "Training a task model",
-    "elmokit.tasks.setup": "Training a task model: the settings",
-    "elmokit.tasks.task": "What a task is",
-    "elmokit.tasks.words": "What task networks read of words",
-    "elmokit.tasks.layers": "Where their layers come from",
-    "elmokit.tasks.tagging.network": "Sequence tagging",
-    "elmokit.tasks.classify.task": "Text classification",
-    "elmokit.tasks.entail.task": "Pair classification",
-    "elmokit.tasks.classes": "Classification: predictions and scores",
-    "elmokit.tasks.classify.network": "The biattentive classification network",
-    "elmokit.tasks.entail.network": "ESIM",
-    "elmokit.tasks.qa.task": "Question answering",
-    "elmokit.tasks.qa.data": "Question answering: the data",
-    "elmokit.tasks.qa.scores": "Question answering: the scores",
-    "elmokit.tasks.roles.task": "Semantic roles",
-    "elmokit.tasks.roles.data": "Semantic roles: the data",
-    "elmokit.tasks.roles.scores": "Semantic roles: the scores",
-    "elmokit.tasks.coref.task": "Coreference",
-    "elmokit.tasks.coref.document": "Coreference: documents and clusters",
-    "elmokit.tasks.coref.data": "Coreference: the files",
-    "elmokit.tasks.coref.scores": "Coreference: the scores",
-    "elmokit.tasks.ablate.run": "Ablation",
-    "elmokit.tasks.ablate.report": "Ablation: the report",
-    "elmokit.compat.allennlp": "AllenNLP's names",
-    "elmokit.compat.simple_elmo": "simple_elmo's names",
-    "elmokit.compat.manylangs": "ELMoForManyLangs' names",
-    "elmokit.batch": "Batches",
-    "elmokit.chars": "Words as rows",
-    "elmokit.errors": "Errors",
-}
+WIDTH = 120
+FIRST = (  # what most users want; the rest follows in the order of the import contract
+    "encoders", "features", "layers", "lm", "weights", "text", "formats", "store", "tasks", "pretrain", "index",
+    "analysis", "plots", "export", "integrations", "compat",
+)  # fmt: skip
+INSIDE = ("kernels", "cli")  # not for users
 HEAD = """\
 # API
 
-Written from the docstrings by `python docs/make_api.py`. Options after `*` are keyword-only.
+What is in an `__all__` is the API: what `elmokit` exports, and what each module on this page exports. Any other name
+may change in any version. An option after `*` must be given by name. This page is written by `python docs/make_api.py`.
 
 Shape letters: {shapes}
 
-`from elmokit import ...` offers {names}. Everything else is imported from the module it is listed under.
+`from elmokit import ...` offers {names}.
+
+Below, each name stands once, under the module that it is imported from.
 """
 
 Definition = ast.ClassDef | ast.FunctionDef
@@ -101,44 +46,39 @@ class Module:
     """One source file."""
 
     name: str
-    source: str
+    path: Path
 
     @cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.source)
+        return ast.parse(self.path.read_text(encoding="utf-8"))
 
     @property
-    def summary(self) -> str:
+    def docstring(self) -> str:
         return ast.get_docstring(self.tree) or ""
 
+    @property
     def public(self) -> list[str]:
-        """`__all__`, or what is defined here under a public name and has a docstring."""
+        """`__all__`."""
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                return [str(name) for name in ast.literal_eval(node.value)]
-        own = [node for node in self.tree.body if isinstance(node, Definition)]
-        return [node.name for node in own if not node.name.startswith("_") and _is_told(node)]
+                return sorted((str(name) for name in ast.literal_eval(node.value)), key=str.casefold)
+        return []
 
-    def find(self, name: str) -> "tuple[Module, Definition] | None":
+    def find(self, name: str) -> Definition | None:
         """The class or function of that name, here or where it is imported from; None for constants."""
-        for node in self.tree.body:
+        for node in ast.walk(self.tree):
             if isinstance(node, Definition) and node.name == name and not _is_overload(node):
-                return self, node
-            if isinstance(node, ast.ImportFrom) and node.module and any(a.name == name for a in node.names):
-                return read_module(node.module).find(name)
+                return node
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+                return read_module(node.module).find(name) if (node.module or "").startswith("elmokit") else None
         return None
-
-    def comment(self, node: ast.stmt) -> str:
-        """What stands behind a statement after two spaces and a number sign."""
-        line = self.source.splitlines()[(node.end_lineno or 1) - 1].encode()[node.end_col_offset or 0 :].decode()
-        return line.strip() if line.startswith("  #") else ""
 
 
 @cache
 def read_module(name: str) -> Module:
     path = SOURCE.joinpath(*name.split("."))
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return Module(name, file.read_text(encoding="utf-8"))
+    return Module(name, path / "__init__.py" if path.is_dir() else path.with_suffix(".py"))
 
 
 def main() -> None:
@@ -147,76 +87,129 @@ def main() -> None:
     text = api_text()
     if parser.parse_args().check:
         if not TARGET.is_file() or TARGET.read_text(encoding="utf-8") != text:
-            sys.exit(f"{TARGET.name} is not what the docstrings say; run  python docs/make_api.py")
+            sys.exit(f"{TARGET.name} is out of date; run  python docs/make_api.py")
         return
     TARGET.write_text(text, encoding="utf-8")
 
 
+def public_modules() -> Iterator[Module]:
+    """The modules with an `__all__`, but for old names of them."""
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    parts = [part.strip("() ") for layer in layers[0]["layers"] for part in layer.split("|")]
+    for part in dict.fromkeys((*FIRST, *(part for part in parts if part not in INSIDE))):
+        files = [SOURCE / "elmokit" / f"{part}.py", *(SOURCE / "elmokit" / part).rglob("*.py")]
+        names = (".".join(file.relative_to(SOURCE).with_suffix("").parts) for file in files if file.is_file())
+        for name in sorted(name.removesuffix(".__init__") for name in names):
+            if read_module(name).public and not read_module(name).docstring.startswith("The old name"):
+                yield read_module(name)
+
+
 def api_text() -> str:
     root = read_module("elmokit")
-    shapes = " ".join(root.summary.partition("Shape letters used throughout:")[2].split())
-    names = ", ".join(f"`{name}`" for name in root.public() if not name.startswith("_"))
-    parts = [HEAD.format(shapes=shapes, names=names)]
-    parts += [f"- [{title}](#{_anchor(f'{title}: {module}')})" for module, title in MODULES.items()]
-    parts.append("")
-    for name, title in MODULES.items():
-        parts += module_lines(read_module(name), title)
+    shapes = " ".join(root.docstring.partition("Shape letters used throughout:")[2].split())
+    names = ", ".join(f"`{name}`" for name in root.public if not name.startswith("_"))
+    parts, told = [HEAD.format(shapes=shapes, names=names)], set[Definition]()
+    for module in public_modules():
+        lines: list[str] = []
+        for name in module.public:
+            found = module.find(name)
+            if found is None:
+                lines.append(name)
+            elif found not in told:
+                told.add(found)
+                lines += definition_lines(module, found)
+        if lines:
+            parts += [f"## {module.name}", "", _escape(_summary(module.docstring)), "", "```python no-run"]
+            parts += [*lines, "```", ""]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def module_lines(module: Module, title: str) -> Iterator[str]:
-    yield from (f"## {title}: `{module.name}`", "", *_paragraphs(module.summary), "")
-    for name in sorted(module.public(), key=str.casefold):
-        found = module.find(name)
-        if found is None or not _is_told(found[1]):
-            continue
-        home, node = found
-        if isinstance(node, ast.ClassDef):
-            yield from class_lines(home, node)
-        else:
-            yield from (f"### `{name}`", "", *_signature(node), "", *_paragraphs(ast.get_docstring(node) or ""), "")
-
-
-def class_lines(home: Module, node: ast.ClassDef) -> Iterator[str]:
-    yield from (f"### `{node.name}`", "", *_paragraphs(ast.get_docstring(node) or ""), "")
-    fields = [item for item in node.body if isinstance(item, ast.AnnAssign) and ast.unparse(item.target)[0] != "_"]
+def definition_lines(module: Module, node: Definition) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef):
+        yield from _with_summary(_signature(node, node.name), node, "")
+        return
+    head = f"class {node.name}({', '.join(map(ast.unparse, node.bases))})"
+    yield from _with_summary([head.removesuffix("()")], node, "")
+    fields = [item for item in node.body if isinstance(item, ast.AnnAssign) and _is_field(item)]
     made = [item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"]
-    if fields:
-        yield from ("```python no-run", f"{node.name}(", *(_field(home, f) for f in fields), ")", "```", "")
-    elif made and len(made[0].args.args) + len(made[0].args.kwonlyargs) > 1:
-        yield from (*_signature(made[0], name=node.name), "")
-    for item in node.body:
-        if not isinstance(item, ast.FunctionDef) or item.name.startswith("_") or _is_overload(item):
-            continue
-        told = ast.get_docstring(item)
-        if told and "property" in " ".join(map(ast.unparse, item.decorator_list)):
-            yield from (f"**`.{item.name}`** {' '.join(told.split())}", "")
-        elif told:
-            yield from (*_signature(item, name=f"{node.name}.{item.name}"), "", *_paragraphs(told), "")
+    if made:
+        yield from _signature(made[0], node.name, indent="    ")
+    elif fields:
+        yield from _call(node.name, [_field(item) for item in fields], "", indent="    ")
+    bases = [module.find(ast.unparse(base).partition("[")[0]) for base in node.bases]
+    inherited = {_signature(item, item.name)[0] for base in bases for item in _members(base)}
+    own = [item for item in _members(node) if _signature(item, item.name)[0] not in inherited]
+    plain = [f".{item.name}{_returns(item)}" for item in own if _is_property(item) and not ast.get_docstring(item)]
+    if plain:
+        yield from _wrap(plain, "    ", "    ", "   ")
+    for item in own:
+        if not _is_property(item):
+            yield from _with_summary(_signature(item, item.name, indent="    "), item, "    ")
+        elif ast.get_docstring(item):
+            yield from _with_summary([f"    .{item.name}{_returns(item)}"], item, "    ")
 
 
-def _signature(node: ast.FunctionDef, *, name: str | None = None) -> Iterator[str]:
-    """A call as it is written, one argument a line where it is long."""
+def _members(node: Definition | None) -> list[ast.FunctionDef]:
+    """The public methods and properties that a class defines itself."""
+    inside = node.body if isinstance(node, ast.ClassDef) else []
+    methods = [item for item in inside if isinstance(item, ast.FunctionDef) and not _is_overload(item)]
+    return [item for item in methods if not item.name.startswith("_")]
+
+
+def _with_summary(lines: list[str], node: Definition, indent: str) -> Iterator[str]:
+    """A definition, and behind or below it what its docstring says in the first sentence."""
+    said = _summary(ast.get_docstring(node) or "")
+    *before, last = lines
+    yield from before
+    if said and len(last) + len(said) + 4 <= WIDTH:
+        yield f"{last}  # {said}"
+    else:
+        yield last
+        if said:
+            yield from _wrap(said.split(), f"{indent}    # ", f"{indent}    # ", " ")
+
+
+def _signature(node: ast.FunctionDef, name: str, *, indent: str = "") -> list[str]:
     arguments = [item for item in _arguments(node.args) if item not in ("self", "cls")]
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
-    returns = returns.replace("'", "")  # a class that names itself
-    one = f"{name or node.name}({', '.join(arguments)}){returns}"
-    lines = [one] if len(one) <= 100 else [f"{name or node.name}(", *(f"    {a}," for a in arguments), f"){returns}"]
-    yield from ("```python no-run", *lines, "```")
+    return list(_call(name, arguments, "" if node.name == "__init__" else _returns(node), indent=indent))
 
 
-def _field(home: Module, node: ast.AnnAssign) -> str:
-    """A dataclass field with its comment; the help text in `name: int = made(3, "what it is")` serves as one."""
-    value, said = node.value, home.comment(node)
-    if isinstance(value, ast.Call) and len(value.args) == 2 and isinstance(value.args[1], ast.Constant):
-        said = f"# {ast.literal_eval(value.args[1])}"
-        value = value.args[0]
-    default = f" = {ast.unparse(value)}" if value else ""
-    return (
-        f"    {ast.unparse(node.target)}: {ast.unparse(node.annotation)}{default}".replace("'", '"')
-        + ","
-        + (f"  {said}" if said else "")
-    )
+def _call(name: str, arguments: list[str], returns: str, *, indent: str) -> Iterator[str]:
+    """A call as it is written, wrapped where it is long."""
+    parts = [item + "," for item in arguments[:-1]] + arguments[-1:]
+    yield from _wrap([*parts[:-1], (parts[-1] if parts else "") + ")" + returns], f"{indent}{name}(", f"{indent}    ")
+
+
+def _wrap(words: list[str], first: str, rest: str, gap: str = " ") -> Iterator[str]:
+    line, empty = first, True
+    for word in words:
+        if not empty and len(line) + len(gap) + len(word) > WIDTH:
+            yield line
+            line, empty = rest, True
+        line += word if empty else gap + word
+        empty = False
+    yield line
+
+
+def _returns(node: ast.FunctionDef) -> str:
+    return f" -> {_annotation(node.returns)}" if node.returns else ""
+
+
+def _annotation(node: ast.expr) -> str:
+    """A type as it is written, without the quotes around one that is not there yet."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return ast.unparse(node).replace("'", '"')
+
+
+def _field(node: ast.AnnAssign) -> str:
+    """A dataclass field; `made(3, "what it is")` is a default with its help text."""
+    value = node.value
+    if isinstance(value, ast.Call):
+        named = {keyword.arg: keyword.value for keyword in value.keywords}
+        value = value.args[0] if value.args else named.get("default", ast.Constant(...))
+    default = f" = {ast.unparse(value)}".replace("'", '"') if value else ""
+    return f"{ast.unparse(node.target)}: {_annotation(node.annotation)}{default}"
 
 
 def _arguments(given: ast.arguments) -> Iterator[str]:
@@ -226,22 +219,19 @@ def _arguments(given: ast.arguments) -> Iterator[str]:
     if given.vararg or given.kwonlyargs:
         yield f"*{given.vararg.arg if given.vararg else ''}"
     yield from (_argument(arg, default) for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True))
+    if given.kwarg:
+        yield f"**{given.kwarg.arg}"
 
 
 def _argument(arg: ast.arg, default: ast.expr | None) -> str:
-    kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
-    return (arg.arg + kind + (f" = {ast.unparse(default)}" if default else "")).replace("'", '"')
+    kind = f": {_annotation(arg.annotation)}" if arg.annotation else ""
+    return arg.arg + kind + (f" = {ast.unparse(default)}".replace("'", '"') if default else "")
 
 
-def _paragraphs(docstring: str) -> Iterator[str]:
-    """A docstring as Markdown: prose as it is, tables of names and indented examples as blocks of text."""
-    for k, paragraph in enumerate(inspect.cleandoc(docstring).split("\n\n")):
-        lines = paragraph.splitlines()
-        aligned = len(lines) > 1 and sum("   " in line.strip() for line in lines) >= len(lines) / 2
-        literal = aligned or paragraph.startswith("    ")
-        if k:
-            yield ""
-        yield from ("```text", *lines, "```") if literal else map(_escape, lines)
+def _summary(docstring: str) -> str:
+    """Its first sentence."""
+    paragraph = " ".join(docstring.partition("\n\n")[0].split())
+    return re.split(r"(?<!et al)\. (?=[A-Z`])", paragraph)[0].rstrip(".")
 
 
 def _escape(line: str) -> str:
@@ -250,18 +240,16 @@ def _escape(line: str) -> str:
     return "`".join(part if k % 2 else part.replace("<", "&lt;") for k, part in enumerate(parts))
 
 
-def _is_told(node: Definition) -> bool:
-    """Whether there is anything to say: a docstring, or fields, which speak for themselves."""
-    return bool(ast.get_docstring(node)) or any(isinstance(item, ast.AnnAssign) for item in node.body)
+def _is_field(node: ast.AnnAssign) -> bool:
+    return ast.unparse(node.target)[0] != "_" and "ClassVar" not in ast.unparse(node.annotation)
+
+
+def _is_property(node: ast.FunctionDef) -> bool:
+    return any("property" in ast.unparse(d) for d in node.decorator_list)
 
 
 def _is_overload(node: Definition) -> bool:
     return any(ast.unparse(d) == "overload" for d in node.decorator_list)
-
-
-def _anchor(heading: str) -> str:
-    """As GitHub makes it."""
-    return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
 if __name__ == "__main__":

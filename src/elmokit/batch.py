@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from elmokit.chars import Codec, Rows
 from elmokit.text import Sentence
 
+__all__ = ["TokenBatch", "build_batch", "plan_batches"]
+
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from elmokit.errors import WeightsError
 
+__all__ = ["ByteCodec", "Codec", "CodecSpec", "DictionaryCodec", "WordCodec"]
+
 Rows = NDArray[np.int32]
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"

@@ -1,5 +1,7 @@
 """What goes wrong, in words the user can act on. Every error says what it got, what it expected and what to do."""
 
+__all__ = ["ConfigError", "ElmokitError", "FormatError", "InputError", "MissingExtraError", "WeightsError"]
+
 
 class ElmokitError(Exception):
     """Base of all errors that elmokit raises on purpose. The command line prints it in one line and exits with 2."""

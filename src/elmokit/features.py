@@ -21,6 +21,8 @@ from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import MixConfig, ScalarMix
 from elmokit.text import Sentence, Tokenizer
 
+__all__ = ["Features", "Joined", "Part"]
+
 NAMES = ("joined",)
 
 

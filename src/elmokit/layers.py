@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from elmokit.errors import InputError
 
+__all__ = ["LayerChoice", "LayerStack"]
+
 if TYPE_CHECKING:
     from torch import Tensor
 

@@ -12,6 +12,19 @@ from typing import Any
 from elmokit.errors import InputError, MissingExtraError
 from elmokit.formats import atomic_path
 
+__all__ = [
+    "CurvePoint",
+    "Dot",
+    "MixWeights",
+    "Value",
+    "draw_bars",
+    "draw_lines",
+    "draw_mixes",
+    "draw_scatter",
+    "draw_table",
+    "save_chart",
+]
+
 SUFFIXES = (".html", ".svg", ".png", ".json")
 # Told apart by those who see few colours, and of different lightness, so that print keeps them apart too.
 COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")

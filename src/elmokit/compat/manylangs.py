@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError
 
+__all__ = ["Embedder"]
+
 ALL, AVERAGE = -2, -1
 
 

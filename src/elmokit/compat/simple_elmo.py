@@ -26,6 +26,8 @@ from elmokit.lm import Candidate, LanguageModel
 from elmokit.text import Sentence
 from elmokit.weights import load_pretrained
 
+__all__ = ["ElmoModel"]
+
 LAYERS = ("average", "top", "all")
 Array = NDArray[np.float64]
 

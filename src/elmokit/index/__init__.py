@@ -2,23 +2,18 @@
 
 from elmokit.index.exact import Nearest
 from elmokit.index.growth import GrowthReport
-from elmokit.index.hnsw import Graph, GraphDescription
 from elmokit.index.index import Index, Occurrence
 from elmokit.index.selection import ENGLISH_STOP_WORDS
-from elmokit.index.settings import IndexSettings, Manifest, TextRun
+from elmokit.index.settings import IndexSettings
 from elmokit.index.types import load_word_means, save_word_means, word_means
 
 __all__ = [
     "ENGLISH_STOP_WORDS",
-    "Graph",
-    "GraphDescription",
     "GrowthReport",
     "Index",
     "IndexSettings",
-    "Manifest",
     "Nearest",
     "Occurrence",
-    "TextRun",
     "load_word_means",
     "save_word_means",
     "word_means",

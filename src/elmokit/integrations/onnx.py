@@ -25,6 +25,8 @@ from elmokit.formats import read_sentences
 from elmokit.layers import LayerChoice
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
+__all__ = ["OnnxElmo", "OnnxEmbedding"]
+
 BATCH_TOKENS = 1024  # positions per batch: past it the products of all steps outgrow the caches
 AHEAD = 8  # batches read ahead, so that sentences of like length run together
 

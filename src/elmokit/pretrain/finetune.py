@@ -35,6 +35,8 @@ from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec, save_pretrained
 
+__all__ = ["Finetuned", "finetune"]
+
 
 @dataclass(frozen=True, slots=True)
 class Finetuned:
