@@ -24,11 +24,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from elmokit.pretrain.command import corpus_of
 from elmokit.pretrain.config import PretrainConfig, load_config
-from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.run import codec_spec, pretrain, training_dtype
-from elmokit.pretrain.step import GraphedStep, Step
-from elmokit.pretrain.type_rows import TypeRows
+from elmokit.pretrain.step import GraphedStep, Step, TypeCodes
 from elmokit.pretrain.windows import Position, WindowPlan, windows
 
 
@@ -97,7 +96,7 @@ def parts(config: PretrainConfig, text: PreparedCorpus, device: torch.device) ->
         config.model(n_words=V), config.output(), V, dropout=config.dropout, dtype=dtype, device=device
     )
     objective.initialise(1)
-    rows = TypeRows(text.lexicon, codec_spec(config, text).build(config.max_characters), device=device)
+    codes = TypeCodes(text.lexicon, codec_spec(config, text).build(config.max_characters), device=device)
     plan = WindowPlan(config.rows, config.window, V)
     stream = windows(text.train, plan, start=Position(), parts=[slice(0, config.rows)])
     batches = [next(stream) for _ in range(6)]
@@ -108,7 +107,7 @@ def parts(config: PretrainConfig, text: PreparedCorpus, device: torch.device) ->
     print(f"  {len(batches[3][0].types)} word types in a window of {config.rows} x {config.window}")
     noise = torch.rand(objective.noise_shape())
     kind = GraphedStep if device.type == "cuda" else Step
-    step = kind(objective, config, rows, batch_rows=config.rows, device=device)
+    step = kind(objective, config, codes, batch_rows=config.rows, device=device)
     for batch in batches[:3]:
         step(batch, noise, 1e-3)
     result["whole step"] = clock(lambda: step(batches[4], noise, 1e-4), device, repeats=5)

@@ -19,7 +19,7 @@ from elmokit.errors import ConfigError, WeightsError
 from elmokit.lm import LanguageModel
 from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import load_finetune_config
-from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.finetune import Output
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, load_pretrained, save_pretrained
 

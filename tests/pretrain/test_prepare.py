@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import ConfigError, ElmokitError, FormatError, InputError
-from elmokit.pretrain.corpus.build import Preparation, Progress
-from elmokit.pretrain.corpus.prepare import prepare
-from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
+from elmokit.pretrain.corpus.manifest import PreparedCorpus
+from elmokit.pretrain.corpus.prepare import CorpusPlan, PrepareProgress, prepare
 from elmokit.pretrain.corpus.shards import ShardedCorpus
 from elmokit.pretrain.corpus.text import Corpus
-from elmokit.pretrain.corpus.vocabulary import SPECIALS, Vocabulary
 from elmokit.text import load_tokenizer
 
 SPACES = load_tokenizer("whitespace")
@@ -44,7 +43,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_nothing_is_lost_and_all_is_counted(text: Path, tmp_path: Path) -> None:
-    prepared = prepare(corpus_of(text), tmp_path / "out", Preparation(vocab_size=203), workers=1)
+    prepared = prepare(corpus_of(text), tmp_path / "out", CorpusPlan(vocab_size=203), workers=1)
     lines = text.read_text(encoding="utf-8").split("\n")[:-1]
     given = [line.split() for line in lines if line.split()]
     train, heldout = words_of(prepared, prepared.train), words_of(prepared, prepared.heldout)
@@ -70,7 +69,7 @@ def test_nothing_is_lost_and_all_is_counted(text: Path, tmp_path: Path) -> None:
 
 
 def test_workers_blocks_and_spilling_change_nothing(text: Path, tmp_path: Path) -> None:
-    plan = Preparation(shard_tokens=3000)
+    plan = CorpusPlan(shard_tokens=3000)
     prepare(corpus_of(text), tmp_path / "one", plan, workers=1)
     prepare(corpus_of(text), tmp_path / "two", plan, workers=2, block_bytes=700, most_words=50)
     prepare(corpus_of(text), tmp_path / "three", plan, workers=1, block_bytes=5000, most_words=7)
@@ -82,14 +81,14 @@ def test_workers_blocks_and_spilling_change_nothing(text: Path, tmp_path: Path) 
 
 def test_ties_are_broken_by_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("z é \uffee \U0001f600 Z a a\n", encoding="utf-8")
-    prepared = prepare(corpus_of(tmp_path / "a.txt"), tmp_path / "out", Preparation(heldout=0.0))
+    prepared = prepare(corpus_of(tmp_path / "a.txt"), tmp_path / "out", CorpusPlan(heldout=0.0))
     assert prepared.vocabulary.words[3:] == ("a", "Z", "z", "é", "\uffee", "\U0001f600")
     assert prepare(
-        corpus_of(tmp_path / "a.txt"), tmp_path / "out2", Preparation(heldout=0.0, min_count=2)
+        corpus_of(tmp_path / "a.txt"), tmp_path / "out2", CorpusPlan(heldout=0.0, min_count=2)
     ).vocabulary.words[3:] == ("a",)
 
 
-def refuse(progress: Progress) -> None:
+def refuse(progress: PrepareProgress) -> None:
     raise AssertionError(f"built again: {progress}")
 
 
@@ -98,7 +97,7 @@ def test_second_run_reuses_the_first(text: Path, tmp_path: Path) -> None:
     again = prepare(corpus_of(text), tmp_path / "out", progress=refuse)
     assert again.fingerprint == first.fingerprint == PreparedCorpus.open(tmp_path / "out").fingerprint
     stages: list[str] = []
-    for changed in (Preparation(min_count=2), Preparation(heldout=0.1), Preparation(vocabulary=first.vocabulary)):
+    for changed in (CorpusPlan(min_count=2), CorpusPlan(heldout=0.1), CorpusPlan(vocabulary=first.vocabulary)):
         prepare(corpus_of(text), tmp_path / "out", changed, workers=1, progress=lambda p: stages.append(p.stage))
         assert stages[-1] == "writing"
         stages.clear()
@@ -113,7 +112,7 @@ def test_texts_are_prepared_anew_unless_named(tmp_path: Path) -> None:
     def texts() -> Iterator[str]:
         yield from ("one two", "three")
 
-    plan = Preparation(heldout=0.0)
+    plan = CorpusPlan(heldout=0.0)
     prepare(Corpus(texts=texts(), tokenizer=SPACES), tmp_path, plan)
     with pytest.raises(AssertionError, match="built again"):
         prepare(Corpus(texts=texts(), tokenizer=SPACES), tmp_path, plan, progress=refuse)
@@ -126,7 +125,7 @@ def test_interruption_leaves_nothing_that_looks_complete(text: Path, tmp_path: P
     out = tmp_path / "out"
     for stage in ("reading", "sorting", "writing"):
 
-        def stop(progress: Progress, stage: str = stage) -> None:
+        def stop(progress: PrepareProgress, stage: str = stage) -> None:
             if progress.stage == stage:
                 raise KeyboardInterrupt
 
@@ -179,17 +178,17 @@ def test_foreign_manifest(text: Path, tmp_path: Path, manifest: str) -> None:
 def test_explicit_heldout_text_never_enters_the_vocabulary(text: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("w0 newcomer\n\nw1\n")
     other = corpus_of(tmp_path / "other.txt")
-    prepared = prepare(corpus_of(text), tmp_path / "out", Preparation(heldout=other), workers=1)
+    prepared = prepare(corpus_of(text), tmp_path / "out", CorpusPlan(heldout=other), workers=1)
     assert words_of(prepared, prepared.heldout) == [["w0", "newcomer"], ["w1"]]
     assert len(prepared.train) + 1 + prepared.report.empty_lines == prepared.report.lines - 1
     assert "newcomer" not in prepared.vocabulary
     assert prepared.report.heldout_coverage == 2 / 3
-    prepare(corpus_of(text), tmp_path / "out", Preparation(heldout=other), progress=refuse)
+    prepare(corpus_of(text), tmp_path / "out", CorpusPlan(heldout=other), progress=refuse)
 
 
 def test_fixed_vocabulary_comes_first(text: Path, tmp_path: Path) -> None:
     fixed = Vocabulary([*SPECIALS, "absent", "w7", "w0"])
-    plan = Preparation(vocabulary=fixed)
+    plan = CorpusPlan(vocabulary=fixed)
     prepared = prepare(corpus_of(text), tmp_path / "out", plan, workers=1, most_words=40, block_bytes=2000)
     assert prepared.vocabulary.words == fixed.words
     assert prepared.lexicon.first_words(7) == [*fixed.words, "w1"]
@@ -199,7 +198,7 @@ def test_fixed_vocabulary_comes_first(text: Path, tmp_path: Path) -> None:
 def test_bad_bytes_long_lines_and_mixed_inputs_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"caf\xe9 au lait\n\n" + b"long " * 1_000_000)
     (tmp_path / "b.jsonl").write_text('{"text": "one\\n\\ntwo \\ud800"}\n')
-    prepared = prepare(corpus_of(tmp_path), tmp_path / "out", Preparation(heldout=0.0), workers=1)
+    prepared = prepare(corpus_of(tmp_path), tmp_path / "out", CorpusPlan(heldout=0.0), workers=1)
     report = prepared.report
     assert (report.bad_bytes, report.empty_lines, report.cut_lines) == (2, 2, 1)
     assert report.tokens == 3 + 1_000_000 + 3
@@ -207,7 +206,7 @@ def test_bad_bytes_long_lines_and_mixed_inputs_are_reported(tmp_path: Path) -> N
 
 
 def test_progress_tells_how_far(text: Path, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[PrepareProgress] = []
     prepared = prepare(corpus_of(text), tmp_path / "out", workers=1, block_bytes=5000, progress=seen.append)
     reading = [p for p in seen if p.stage == "reading"]
     assert len(reading) > 5
@@ -230,6 +229,6 @@ def test_unusable_requests(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ElmokitError, match=r"text\.txt: the corpus cannot be prepared there: .*choose another folder"):
         prepare(corpus_of(text), text)
     with pytest.raises(ConfigError, match="vocab_size = 3"):
-        Preparation(vocab_size=3)
+        CorpusPlan(vocab_size=3)
     with pytest.raises(ConfigError, match="fixed vocabulary"):
-        Preparation(vocab_size=9, vocabulary=Vocabulary(SPECIALS))
+        CorpusPlan(vocab_size=9, vocabulary=Vocabulary(SPECIALS))

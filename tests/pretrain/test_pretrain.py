@@ -17,7 +17,7 @@ from elmokit.compat.allennlp import ElmoEmbedder
 from elmokit.lm import LanguageModel
 from elmokit.pretrain import trainer as trainer_module
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.run import pretrain
 from elmokit.text import load_tokenizer
@@ -169,7 +169,7 @@ def test_compressed_and_json_text_is_read_alike(text: Path, tmp_path: Path) -> N
     assert found["plain"] == found["gz"] == found["jsonl"]
 
 
-def test_prepared_text_can_be_shared(text: Path, tmp_path: Path) -> None:
+def test_load_text_can_be_shared(text: Path, tmp_path: Path) -> None:
     first = runs.pretraining(text, output=tmp_path / "a", steps=3)
     assert runs.run_here([*first, "--prepared", str(tmp_path / "shared")]).status == 0
     before = (tmp_path / "shared" / "manifest.json").stat().st_mtime_ns

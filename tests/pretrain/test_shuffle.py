@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.pretrain.shuffle import shuffled
+from elmokit.pretrain.windows import shuffled
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**31), st.integers(0, 50))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.pretrain.corpus.vocabulary import SPECIALS, Vocabulary
+from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from elmokit.pretrain import windows as module
-from elmokit.pretrain.shuffle import shuffled
-from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID, Position, Window, WindowPlan, windows
+from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID, Position, Window, WindowPlan, shuffled, windows
 
 V = 12  # words from this number on are outside the vocabulary
 

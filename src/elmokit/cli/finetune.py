@@ -38,9 +38,9 @@ def finetune(
         elmokit finetune text.txt -o tuned --lines sentences --model manylangs/
     """
     settings = load_finetune_config(file=config, flags=flags)
-    from elmokit.pretrain.command import run_finetune  # torch loads here, once the settings are known to be sound
+    from elmokit.pretrain.command import start_finetuning  # torch loads here, once the settings are known to be sound
 
-    run_finetune(
+    start_finetuning(
         settings, model, corpus, output,
         heldout=heldout_corpus, new_softmax=new_softmax, device=device, show=not quiet,
     )  # fmt: skip

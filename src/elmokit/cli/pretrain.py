@@ -48,9 +48,11 @@ def pretrain(
         torchrun --nproc-per-node 4 -m elmokit pretrain corpus/ -o run
     """
     settings = load_config(preset, file=config, flags=flags)
-    from elmokit.pretrain.command import run_pretrain  # torch loads here, once the settings are known to be sound
+    from elmokit.pretrain.command import start_pretraining  # torch loads here, once the settings are known to be sound
 
-    run_pretrain(settings, corpus, output, heldout=heldout_corpus, prepared=prepared, device=device, show=not quiet)
+    start_pretraining(
+        settings, corpus, output, heldout=heldout_corpus, prepared=prepared, device=device, show=not quiet
+    )
 
 
 def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> Any:

@@ -25,7 +25,7 @@ def corpus_of(config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer
     return Corpus(paths=list(paths), tokenizer=chosen, lines=config.lines, field=config.text_field)
 
 
-def run_pretrain(
+def start_pretraining(
     config: PretrainConfig,
     paths: Sequence[str],
     folder: Path,
@@ -51,7 +51,7 @@ def run_pretrain(
     say(f"the model is in {folder / 'model'}")
 
 
-def run_finetune(
+def start_finetuning(
     config: FinetuneConfig,
     model: str | None,
     paths: Sequence[str],

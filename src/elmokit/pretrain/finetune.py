@@ -23,14 +23,14 @@ from elmokit.formats import write_text
 from elmokit.nn.softmax import Softmax, SoftmaxConfig
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.config import FinetuneConfig, to_dict
-from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
+from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.text import Corpus
-from elmokit.pretrain.corpus.vocabulary import SPECIALS, Vocabulary
 from elmokit.pretrain.objective import Objective, initialise_softmax
 from elmokit.pretrain.processes import World
-from elmokit.pretrain.run import claim, prepared_text, softmax_tensors, training_dtype
+from elmokit.pretrain.run import claim, load_text, softmax_tensors, training_dtype
+from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.trainer import Progress, Trainer
-from elmokit.pretrain.type_rows import TypeRows
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec, save_pretrained
@@ -67,7 +67,7 @@ def finetune(
     try:
         if world.leads:
             claim(folder, config, model=_digest(pretrained))
-        text = prepared_text(
+        text = load_text(
             config, corpus, folder / "corpus", world,
             heldout=heldout, show=show, max_characters=pretrained.config.tokens.max_characters,
             vocabulary=output.vocabulary,
@@ -135,9 +135,9 @@ class _Run:
         self.config, self.pretrained, self.output, self.text = config, pretrained, output, text
         self.folder, self.world, self.show = folder, world, show
         codec = pretrained.codec.build(pretrained.config.tokens.max_characters)
-        self.rows = TypeRows(text.lexicon, codec, device=world.device)
+        self.codes = TypeCodes(text.lexicon, codec, device=world.device)
         self.validation = Validation(
-            text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, rows=self.rows
+            text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, codes=self.codes
         )
 
     def go(self) -> Finetuned:
@@ -189,7 +189,7 @@ class _Run:
 
         return Trainer(
             config, objective, self.text.train, self.validation,
-            folder=folder, fingerprint=self.text.fingerprint, world=self.world, rows=self.rows, save_model=save_model,
+            folder=folder, fingerprint=self.text.fingerprint, world=self.world, codes=self.codes, save_model=save_model,
             title=title, show=self.show,
         )  # fmt: skip
 

@@ -23,16 +23,14 @@ from elmokit.formats import write_text
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.checkpoint import write_error
 from elmokit.pretrain.config import PretrainConfig, from_dict, to_dict
-from elmokit.pretrain.corpus.build import Preparation
-from elmokit.pretrain.corpus.build import Progress as Made
-from elmokit.pretrain.corpus.prepare import prepare
-from elmokit.pretrain.corpus.prepared import PreparedCorpus
+from elmokit.pretrain.corpus.lexicon import Vocabulary
+from elmokit.pretrain.corpus.manifest import PreparedCorpus
+from elmokit.pretrain.corpus.prepare import CorpusPlan, PrepareProgress, prepare
 from elmokit.pretrain.corpus.text import Corpus
-from elmokit.pretrain.corpus.vocabulary import Vocabulary
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.processes import World
+from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.trainer import Progress, Trainer
-from elmokit.pretrain.type_rows import TypeRows
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.weights import save_pretrained
 from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec
@@ -59,7 +57,7 @@ def pretrain(
     try:
         if world.leads:
             claim(folder, config)
-        text = prepared_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
+        text = load_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
         codec = codec_spec(config, text)
         objective = Objective(
             config.model(n_words=len(text.vocabulary)),
@@ -70,15 +68,15 @@ def pretrain(
             device=world.device,
         )
         objective.initialise(config.seed)
-        rows = TypeRows(text.lexicon, codec.build(config.max_characters), device=world.device)
-        validation = Validation(text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, rows=rows)
+        codes = TypeCodes(text.lexicon, codec.build(config.max_characters), device=world.device)
+        validation = Validation(text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, codes=codes)
 
         def save_model(perplexity: Perplexity) -> None:
             save_pretrained(packed(objective, config, text, codec, perplexity), folder / "model")
 
         trainer = Trainer(
             config, objective, text.train, validation,
-            folder=folder, fingerprint=text.fingerprint, world=world, rows=rows, save_model=save_model, show=show,
+            folder=folder, fingerprint=text.fingerprint, world=world, codes=codes, save_model=save_model, show=show,
         )  # fmt: skip
         return trainer.run()
     finally:
@@ -121,7 +119,7 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
         raise write_error(error, path, folder / "checkpoints") from error
 
 
-def prepared_text(
+def load_text(
     config: PretrainConfig,
     corpus: Corpus,
     folder: Path,
@@ -134,7 +132,7 @@ def prepared_text(
 ) -> PreparedCorpus:
     """The text as numbers; the first process makes it, the others wait for it."""
     if world.leads:
-        plan = Preparation(
+        plan = CorpusPlan(
             vocab_size=None if vocabulary else config.vocab_size,
             min_count=1 if vocabulary else config.min_count,
             vocabulary=vocabulary,
@@ -145,7 +143,7 @@ def prepared_text(
         with Bar(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
             task = bar.add_task("reading the corpus", total=None)
 
-            def tell(made: Made) -> None:
+            def tell(made: PrepareProgress) -> None:
                 bar.update(task, description=f"{made.stage} the corpus", completed=made.done, total=made.total)
 
             text = prepare(corpus, folder, plan, workers=config.workers or None, progress=tell)

@@ -1,4 +1,4 @@
-"""One optimizer step, plainly or as a captured CUDA graph.
+"""One optimizer step, plainly or as a captured CUDA graph; and what it reads of each word type.
 
 On one GPU the whole step, some hundreds of small kernels, is captured once and replayed. A graph's shapes are fixed, so
 the number of word types is padded up to a capacity, and a window with more types leads to a new capture.
@@ -13,24 +13,28 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from elmokit.chars import ByteCodec, Codec, Rows, WordCodec
 from elmokit.nn.bilm import State
 from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import PretrainConfig
+from elmokit.pretrain.corpus.lexicon import Lexicon
 from elmokit.pretrain.objective import Inputs, Objective
 from elmokit.pretrain.optimisation import build_optimizer, clip_gradients, set_rate
-from elmokit.pretrain.windows import Window
+from elmokit.pretrain.windows import BOS_ID, EOS_ID, Window
 
-Rows = Callable[[NDArray[np.int64]], Tensor]  # word-type ids to their rows on the device
+Codes = Callable[[NDArray[np.int64]], Tensor]  # word types (U,) to what the token encoder reads (U, W)
 CAPACITY_STEP = 1024  # word types are padded to a multiple of this in a captured step
+TABLE_BYTES = 4 * 2**30  # codes of a lexicon that take more than this on a GPU are made on the host instead
+_BLOCK = 2**16
 
 
 class Step:
     """Runs windows through objective, backward pass, clipping and optimizer. `parts` are the windows of one batch."""
 
     def __init__(
-        self, objective: Objective, config: PretrainConfig, rows: Rows, *, batch_rows: int, device: torch.device
+        self, objective: Objective, config: PretrainConfig, codes: Codes, *, batch_rows: int, device: torch.device
     ):
-        self.objective, self.config, self.rows, self.device = objective, config, rows, device
+        self.objective, self.config, self.codes, self.device = objective, config, codes, device
         self.optimizer = build_optimizer(config, objective, cuda=device.type == "cuda")
         self.distributed = torch.distributed.is_initialized()
         self.module: nn.Module = objective
@@ -62,7 +66,7 @@ class Step:
         def moved(array: NDArray[np.generic]) -> Tensor:
             return torch.from_numpy(array).to(self.device, non_blocking=True)
 
-        types = self.rows(window.types)
+        types = self.codes(window.types)
         return Inputs(types, moved(window.which), moved(window.targets), moved(window.keep), noise.to(self.device))
 
     def _backward(self, inputs: Inputs, part: int) -> Tensor:
@@ -81,9 +85,9 @@ class GraphedStep(Step):
     """The same step captured as a CUDA graph; one GPU, one part per batch."""
 
     def __init__(
-        self, objective: Objective, config: PretrainConfig, rows: Rows, *, batch_rows: int, device: torch.device
+        self, objective: Objective, config: PretrainConfig, codes: Codes, *, batch_rows: int, device: torch.device
     ):
-        super().__init__(objective, config, rows, batch_rows=batch_rows, device=device)
+        super().__init__(objective, config, codes, batch_rows=batch_rows, device=device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.capacity = 0
         self.static: Inputs
@@ -102,7 +106,7 @@ class GraphedStep(Step):
     def _fill(self, window: Window, noise: Tensor) -> None:
         fresh = self._inputs(window, noise)
         for old, new in zip(self.static, fresh, strict=True):
-            old[: len(new)].copy_(new, non_blocking=True)  # rows past the window's types stay: nothing points at them
+            old[: len(new)].copy_(new, non_blocking=True)  # nothing points at the rest
 
     def _capture(self, window: Window, noise: Tensor) -> None:
         """Room for this window's word types and somewhat more; two plain steps first, undone, to warm everything up."""
@@ -156,3 +160,30 @@ class GraphedStep(Step):
     def _restore(self, before: list[Tensor]) -> None:
         for tensor, value in zip(self._tensors(), before, strict=True):
             tensor.copy_(value)
+
+
+class TypeCodes:
+    """What the token encoder reads of a lexicon's words. On a GPU, a table of all words saves sending them."""
+
+    def __init__(self, lexicon: Lexicon, codec: Codec, *, device: torch.device) -> None:
+        self.lexicon, self.codec, self.device = lexicon, codec, device
+        self.table: Tensor | None = None
+        kind = torch.int16 if isinstance(codec, ByteCodec) else torch.int32  # bytes and marks are below 262
+        size = kind.itemsize * codec.width * len(lexicon)
+        # A word-level model's table is small, and looking each word up again in every step would be slow.
+        if isinstance(codec, WordCodec) or (device.type == "cuda" and size <= TABLE_BYTES):
+            self.table = torch.empty(len(lexicon), codec.width, dtype=kind, device=device)
+            for k in range(0, len(lexicon), _BLOCK):
+                block = np.arange(k, min(k + _BLOCK, len(lexicon)))
+                self.table[k : k + len(block)] = torch.from_numpy(self._make(block)).to(device, kind)
+
+    def __call__(self, types: NDArray[np.int64]) -> Tensor:
+        """(U,) to (U, W) int32."""
+        if self.table is not None:
+            return self.table[torch.from_numpy(types).to(self.device, non_blocking=True)].int()
+        return torch.from_numpy(self._make(types)).to(self.device, non_blocking=True)
+
+    def _make(self, types: NDArray[np.int64]) -> Rows:
+        rows = self.lexicon.rows(types, self.codec)
+        rows[types == BOS_ID], rows[types == EOS_ID] = self.codec.begin, self.codec.end  # each codec has its own
+        return rows

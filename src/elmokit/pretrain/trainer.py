@@ -27,11 +27,10 @@ from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.journal import Journal
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.optimisation import rate_at
-from elmokit.pretrain.prefetch import Prefetch
 from elmokit.pretrain.processes import World
-from elmokit.pretrain.step import GraphedStep, Step
+from elmokit.pretrain.step import Codes, GraphedStep, Step
 from elmokit.pretrain.validation import Perplexity, Validation
-from elmokit.pretrain.windows import Position, Sentences, Window, WindowPlan, windows
+from elmokit.pretrain.windows import Position, Prefetch, Sentences, Window, WindowPlan, windows
 
 Ints = NDArray[np.int64]
 AGREE_EVERY = 8  # steps between questions to the other processes, on GPUs
@@ -73,7 +72,7 @@ class Trainer:
         folder: Path,
         fingerprint: str,
         world: World,
-        rows: Callable[[Ints], Tensor],
+        codes: Codes,
         save_model: Callable[[Perplexity], None],
         title: str = "pre-training",
         show: bool = True,
@@ -95,7 +94,7 @@ class Trainer:
         alone = world.device.type == "cuda" and world.size == 1 and config.accumulate == 1
         graph = alone and config.optimizer != "adagrad" and config.softmax != "adaptive"
         kind = GraphedStep if graph else Step
-        self.step = kind(objective, config, rows, batch_rows=batch_rows // world.size, device=world.device)
+        self.step = kind(objective, config, codes, batch_rows=batch_rows // world.size, device=world.device)
         self.progress = Progress()
         self._signal: int | None = None
 

@@ -56,8 +56,8 @@ class Validation:
     Without any, perplexities are NaN.
     """
 
-    def __init__(self, sentences: Sentences, *, vocabulary: int, tokens: int, rows: Callable[[Ints], Tensor]) -> None:
-        self.rows = rows
+    def __init__(self, sentences: Sentences, *, vocabulary: int, tokens: int, codes: Callable[[Ints], Tensor]) -> None:
+        self.codes = codes
         share = min(1.0, tokens / max(1, sentences.n_tokens))
         n_chosen = min(len(sentences), math.ceil(len(sentences) * share))
         chosen = np.arange(n_chosen) * len(sentences) // max(n_chosen, 1)
@@ -80,7 +80,7 @@ class Validation:
         count = 0
         for batch in self.batches[world.rank :: world.size]:
             index, targets = (torch.from_numpy(a).to(world.device) for a in (batch.which, batch.targets))
-            scores = score(model, softmax, self.rows(batch.types), index, batch.lengths, targets)
+            scores = score(model, softmax, self.codes(batch.types), index, batch.lengths, targets)
             for direction in sums:
                 values = scores.forward if direction == "forward" else scores.backward
                 assert values is not None

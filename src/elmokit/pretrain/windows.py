@@ -8,16 +8,16 @@ A run's windows are a pure function of (seed, epoch, segment, window), so a posi
 """
 
 import itertools
+import queue
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.pretrain.prefetch import Prefetch
-from elmokit.pretrain.shuffle import shuffled
-
+T = TypeVar("T")
 Ints = NDArray[np.int64]
 BOS_ID, EOS_ID, UNK_ID = 0, 1, 2
 SEGMENT = 2**23  # stream positions laid out at once: bounds host memory, whatever the corpus
@@ -173,3 +173,67 @@ def _cut(streams: Streams, plan: WindowPlan, window: int, rows: slice, numbering
     known = np.where(targets < plan.vocabulary, targets, UNK_ID)
     keep = streams.keep[rows, at].T.reshape(-1).astype(np.float32)
     return Window(types, which, known, keep, after)
+
+
+class Prefetch(Generic[T]):
+    """Iterates over `source` in a thread, a few items ahead. An error there is raised here, when its turn comes."""
+
+    def __init__(self, source: Iterator[T], *, depth: int = 4) -> None:
+        self._queue: queue.Queue[T | BaseException] = queue.Queue(depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(source,), daemon=True)
+        self._thread.start()
+
+    def _work(self, source: Iterator[T]) -> None:
+        try:
+            for item in source:
+                if not self._offer(item):
+                    return
+        except BaseException as error:  # handed over, not handled
+            self._offer(error)
+
+    def _offer(self, item: T | BaseException) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def __next__(self) -> T:
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+def shuffled(which: NDArray[np.int64], n: int, *, seed: tuple[int, ...]) -> NDArray[np.int64]:
+    """Where the seed's permutation of 0..n-1 sends the places `which`; computed where needed, so it takes no memory.
+
+    Four rounds of a Feistel network over the smallest even power of two that holds n, walked until inside the range.
+    """
+    half = np.uint64(max(1, (max(n - 1, 1).bit_length() + 1) // 2))
+    low = np.uint64((1 << int(half)) - 1)
+    keys = np.random.default_rng(seed).integers(0, 2**63, size=4, dtype=np.uint64)
+    result = which.astype(np.uint64)
+    outside = np.ones(len(result), dtype=bool)
+    while outside.any():
+        x = result[outside]
+        left, right = x >> half, x & low
+        for key in keys:
+            left, right = right, left ^ (_mix(right + key) & low)
+        result[outside] = (left << half) | right
+        outside = result >= np.uint64(n)
+    return result.astype(np.int64)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A 64-bit finaliser: every bit of the input moves every bit of the output."""
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return np.asarray(x ^ (x >> np.uint64(33)))

@@ -13,9 +13,8 @@ from typing import Any
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import write_text
 from elmokit.pretrain.corpus.files import FileCheck, check_file
-from elmokit.pretrain.corpus.lexicon import Lexicon
+from elmokit.pretrain.corpus.lexicon import Lexicon, Vocabulary
 from elmokit.pretrain.corpus.shards import Shard, ShardedCorpus, ShardInfo
-from elmokit.pretrain.corpus.vocabulary import Vocabulary
 
 MANIFEST, VOCABULARY = "manifest.json", "vocab.txt"
 FORMAT_VERSION = 1
