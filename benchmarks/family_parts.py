@@ -33,8 +33,7 @@ from elmokit.batch import plan_batches
 from elmokit.encoders.places import batch_budget
 from elmokit.formats import read_lines
 from elmokit.layers import LayerChoice
-from elmokit.tasks.labels import convert_tags
-from elmokit.tasks.metrics import score_spans
+from elmokit.tasks.labels import convert_tags, score_spans
 from family_models import Family, Settings, say, side_by_side
 
 SEMCOR = ("brown1", "brown2", "brownv")

@@ -37,10 +37,9 @@ from elmokit.analysis.sense_files import read_all_words, read_semcor, read_sense
 from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
 from elmokit.formats import read_conllu, read_lines
 from elmokit.lm import LanguageModel, PerplexityReport, SentenceScore
-from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.layers import CachedLayers, LayerTable, embed_layers
 from elmokit.tasks.run import Listener, spaced, train_task
 from elmokit.tasks.setup import load_setup
-from elmokit.tasks.table import LayerTable, embed_layers
 from elmokit.tasks.tagging.network import TaggedExample
 from elmokit.tasks.tagging.task import CHUNK, NER, Tagging
 

@@ -16,9 +16,9 @@ from elmokit.tasks.tagging.network import (
     TaggedSentence,
     TaggerConfig,
     TaggerNetwork,
+    TaglmNetwork,
     TextSpan,
 )
-from elmokit.tasks.tagging.taglm import TaglmNetwork
 from elmokit.tasks.task import Batch
 from elmokit.tasks.words import WordFeaturesConfig, WordReader, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer

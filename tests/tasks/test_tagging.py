@@ -6,8 +6,7 @@ import pytest
 
 from elmokit.errors import FormatError, InputError
 from elmokit.tasks.setup import load_setup
-from elmokit.tasks.tagging.network import TaggedExample, TaggedSentence
-from elmokit.tasks.tagging.taglm import TaglmNetwork
+from elmokit.tasks.tagging.network import TaggedExample, TaggedSentence, TaglmNetwork
 from elmokit.tasks.tagging.task import CHUNK, NER, POS, TAG, TAGLM, Tagging
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, load_tokenizer

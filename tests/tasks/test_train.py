@@ -10,12 +10,11 @@ import torch
 from small_tasks import SMALL, small_data, small_setup, tiny_elmo
 
 from elmokit.errors import ConfigError, ElmokitError, InputError
-from elmokit.tasks.average import WeightAverage
 from elmokit.tasks.feed import shuffled_batches
 from elmokit.tasks.run import CHECKPOINT, Listener, spaced, train_task
 from elmokit.tasks.setup import load_setup
 from elmokit.tasks.tagging.task import NER, TAGLM
-from elmokit.tasks.train import Epoch
+from elmokit.tasks.train import Epoch, WeightAverage
 
 
 class StopHereError(Exception):

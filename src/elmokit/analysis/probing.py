@@ -18,7 +18,7 @@ from elmokit.analysis.views import View
 from elmokit.analysis.word_labels import WordLabels, control_labels, label_ids
 from elmokit.encoders import Encoder
 from elmokit.errors import InputError
-from elmokit.tasks.table import Told, embed_layers
+from elmokit.tasks.layers import Told, embed_layers
 from elmokit.text import Sentence
 
 

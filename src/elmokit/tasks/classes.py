@@ -10,7 +10,7 @@ from rich.markup import escape
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
-from elmokit.tasks.metrics import SpanCounts
+from elmokit.tasks.labels import SpanCounts
 from elmokit.tasks.task import Batch, Example, Network, Scores
 
 C = TypeVar("C")

@@ -6,8 +6,7 @@ from typing import Any, Generic
 import numpy as np
 import torch
 
-from elmokit.tasks.layers import LayerSource
-from elmokit.tasks.table import Told
+from elmokit.tasks.layers import LayerSource, Told
 from elmokit.tasks.task import Batch, E, Network, P, Task
 from elmokit.tasks.words import WordReader
 

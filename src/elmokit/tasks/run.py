@@ -16,10 +16,9 @@ from elmokit.encoders.static.load import load_table
 from elmokit.encoders.static.table import Rows, WordTable
 from elmokit.errors import ConfigError, InputError
 from elmokit.tasks.feed import Feeder
-from elmokit.tasks.layers import CachedLayers, LayerSource, TunedLayers
+from elmokit.tasks.layers import CachedLayers, LayerSource, Told, TunedLayers
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.setup import Setup
-from elmokit.tasks.table import Told
 from elmokit.tasks.task import E, P, Task
 from elmokit.tasks.train import Checkpoint, Epoch, Trained, Trainer
 from elmokit.tasks.words import WordReader, WordVocabulary

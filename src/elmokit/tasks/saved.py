@@ -28,9 +28,8 @@ from elmokit.errors import InputError, WeightsError
 from elmokit.formats import atomic_path, write_text
 from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
-from elmokit.tasks.layers import LayerSource, LiveLayers
+from elmokit.tasks.layers import LayerSource, LiveLayers, Told
 from elmokit.tasks.setup import Setup, read_setup
-from elmokit.tasks.table import Told
 from elmokit.tasks.task import E, Network, P, Scores, Task
 from elmokit.tasks.train import Epoch, Trained
 from elmokit.tasks.words import WordReader, WordVocabulary, describe_mixes

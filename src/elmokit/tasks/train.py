@@ -7,7 +7,8 @@ killed and started again loses at most the epoch it was in, and ends where it wo
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError, ElmokitError
 from elmokit.formats import atomic_write
-from elmokit.tasks.average import WeightAverage
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import TunedLayers
 from elmokit.tasks.setup import TrainingSettings
@@ -185,6 +185,55 @@ class Trainer(Generic[E, P]):
     def _score(self, dev: Sequence[E]) -> Scores:
         self.module.eval()
         return self.feeder.task.score(dev, self.feeder.predict(self.network, dev))
+
+
+class WeightAverage:
+    """A moving average of a module's trained weights: a_t = d a_t-1 + (1 - d) w_t.
+
+    It is steadier than the weights of the last step. Call `update` after each step; `in_place` runs the module with the
+    average.
+    """
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.decay = decay
+        self.steps = 0
+        self.values: dict[str, Tensor] = {}  # empty until the first step, from whose weights it begins
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "values": self.values}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.steps, self.values = state["steps"], state["values"]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        self.steps += 1
+        if not self.values:
+            self.values = {name: p.detach().clone() for name, p in self.parameters.items()}
+            return
+        decay = min(self.decay, self.steps / (9 + self.steps))  # short at first, so that the start is soon forgotten
+        for name, p in self.parameters.items():
+            self.values[name].lerp_(p.detach(), 1 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The module with the average for its weights, as long as the block runs."""
+        if not self.values:
+            yield
+            return
+        kept = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self._put(self.values)
+        try:
+            yield
+        finally:
+            self._put(kept)
+
+    @torch.no_grad()
+    def _put(self, values: dict[str, Tensor]) -> None:
+        for name, p in self.parameters.items():
+            p.copy_(values[name])
 
 
 class Checkpoint:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
-from elmokit.nn.attention import align, masked_softmax, pool_max, pool_mean, pool_min
-from elmokit.tasks.recurrent import run_recurrent
+from elmokit.nn.padded import align, masked_softmax, pool_max, pool_mean, pool_min, run_recurrent
 from elmokit.tasks.settings import setting
 
 POOLS = 4  # max, mean, min, self-attentive

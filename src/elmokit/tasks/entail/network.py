@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from elmokit.nn.attention import align, pool_max, pool_mean
-from elmokit.tasks.recurrent import run_recurrent
+from elmokit.nn.padded import SharedDropout, align, pool_max, pool_mean, run_recurrent
 from elmokit.tasks.settings import setting
 
 
@@ -65,16 +64,3 @@ class Esim(nn.Module):
         projected = self.shared_dropout(torch.relu(self.projection(enhanced)))  # (B, T, H)
         composed = run_recurrent(self.composition, projected, mask.sum(dim=1))  # (B, T, 2 H)
         return pool_mean(composed, mask), pool_max(composed, mask)
-
-
-class SharedDropout(nn.Module):
-    """Dropout with one mask for all words of a sentence (Gal and Ghahramani 2016)."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, values: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D)"""
-        kept = values.new_ones(len(values), 1, values.shape[-1])  # (B, 1, D)
-        return values * nn.functional.dropout(kept, self.rate, self.training)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
-from elmokit.nn.attention import align, masked_softmax
-from elmokit.tasks.recurrent import SharedDropout, run_recurrent
+from elmokit.nn.padded import SharedDropout, align, masked_softmax, run_recurrent
 from elmokit.tasks.settings import setting
 
 

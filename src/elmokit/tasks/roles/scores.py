@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from elmokit.errors import InputError
-from elmokit.tasks.labels import read_spans
-from elmokit.tasks.metrics import SpanCounts
+from elmokit.tasks.labels import SpanCounts, read_spans
 
 PREDICATE = "V"
 CONTINUES = "C-"

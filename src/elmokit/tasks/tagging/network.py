@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError, InputError
 from elmokit.nn.crf import Allowed, Crf
+from elmokit.nn.padded import SharedDropout, run_recurrent
 from elmokit.tasks.labels import Scheme, legal_transitions, read_spans
-from elmokit.tasks.recurrent import SharedDropout, run_recurrent
 from elmokit.tasks.task import Batch, Network, text_of, word_places
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence
@@ -141,4 +141,36 @@ class TaggerNetwork(CrfTagger):
             assert isinstance(lstm, nn.LSTM)
             x = run_recurrent(lstm, self.dropout(x), words.lengths)  # (B, T, 2 H)
         scores: Tensor = self.output(torch.cat([self.dropout(x), self.features.at_output(words)], dim=-1))
+        return scores
+
+
+class TaglmNetwork(CrfTagger):
+    """TagLM, the forerunner of ELMo (Peters et al. 2017): a language model's top layer inside a tagger.
+
+        h1 = biLSTM_1([characters ; word vector])
+        h2 = biLSTM_2([h1 ; LM forward top ; LM backward top])     no mix: the top layer as it is
+        a CRF over a dense layer of h2
+
+    Without an encoder it is the plain two-layer tagger.
+    """
+
+    def __init__(self, config: TaggerConfig) -> None:
+        super().__init__(config)
+        if config.layers != 2 or config.features.elmo_at not in ("none", "output"):
+            raise ConfigError(
+                f"TagLM with {config.layers} layers and elmo_at={config.features.elmo_at!r}; it has 2 layers, and the "
+                "language model joins the output of the first (elmo_at='output') or is left out ('none')"
+            )
+        both = 2 * config.hidden
+        self.first = nn.LSTM(self.features.width, config.hidden, batch_first=True, bidirectional=True)
+        self.second = nn.LSTM(both + self.features.output_width, config.hidden, batch_first=True, bidirectional=True)
+        self.dropout = SharedDropout(config.dropout)
+        self.output = nn.Linear(both, len(config.labels))
+
+    def forward(self, words: WordBatch) -> Tensor:
+        """The score of each label at each word. (B, T, K)"""
+        first = run_recurrent(self.first, self.dropout(self.features(words)), words.lengths)  # (B, T, 2 H)
+        joined = torch.cat([self.dropout(first), self.features.at_output(words)], dim=-1)  # (B, T, 2 H + 2 P)
+        second = run_recurrent(self.second, joined, words.lengths)  # (B, T, 2 H)
+        scores: Tensor = self.output(self.dropout(second))
         return scores

@@ -11,11 +11,16 @@ from rich.markup import escape
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import format_of, read_columns, read_conllu, read_lines, read_sentences
 from elmokit.formats.streams import source_name
-from elmokit.tasks.labels import Scheme, convert_tags, list_labels, read_spans
-from elmokit.tasks.metrics import label_accuracy, score_spans
+from elmokit.tasks.labels import Scheme, convert_tags, label_accuracy, list_labels, read_spans, score_spans
 from elmokit.tasks.settings import setting
-from elmokit.tasks.tagging.network import CrfTagger, TaggedExample, TaggedSentence, TaggerConfig, TaggerNetwork
-from elmokit.tasks.tagging.taglm import TaglmNetwork
+from elmokit.tasks.tagging.network import (
+    CrfTagger,
+    TaggedExample,
+    TaggedSentence,
+    TaggerConfig,
+    TaggerNetwork,
+    TaglmNetwork,
+)
 from elmokit.tasks.task import Scores, Task, text_of, word_places
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, unescape_treebank

@@ -1,11 +1,12 @@
-"""Attention and pooling equal plain loops over each sentence, whatever stands behind its end."""
+"""Recurrent layers, attention and pooling equal plain loops over each sentence, whatever its padding holds."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from elmokit.nn.attention import align, masked_softmax, pool_max, pool_mean, pool_min
+from elmokit.nn.padded import SharedDropout, align, masked_softmax, pool_max, pool_mean, pool_min, run_recurrent
 
 LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=5)
 
@@ -57,3 +58,26 @@ def test_a_row_without_words_has_no_weights_and_clean_gradients() -> None:
 def test_a_score_that_is_very_low_still_counts_where_it_is_the_only_one() -> None:
     weights = masked_softmax(torch.tensor([[-1e30, 5.0]]), torch.tensor([[True, False]]))
     assert weights.tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(3, 4, batch_first=True, bidirectional=True), nn.GRU(3, 8, batch_first=True)])
+def test_padding_is_not_read(layer: nn.LSTM | nn.GRU) -> None:
+    x = torch.randn(3, 5, 3)
+    lengths = torch.tensor([5, 0, 2])
+    found = run_recurrent(layer, x, lengths)
+    assert found.shape == (3, 5, 8)
+    assert not found[1].any()
+    assert not found[2, 2:].any()
+    torch.testing.assert_close(found[2, :2], layer(x[2:, :2])[0][0])
+    assert run_recurrent(layer, x[:, :0], torch.zeros(3, dtype=torch.long)).shape == (3, 0, 8)
+
+
+def test_shared_dropout_drops_the_same_numbers_of_all_words() -> None:
+    values, dropout = torch.rand(4, 5, 30) + 1, SharedDropout(0.4)
+    dropped = dropout(values)
+    ratio = dropped / values  # (B, T, D)
+    torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio))
+    kept = ratio[:, 0][ratio[:, 0] > 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / 0.6))
+    assert 0.3 < (ratio[:, 0] == 0).float().mean() < 0.5
+    assert dropout.eval()(values) is values
