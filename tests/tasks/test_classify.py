@@ -10,6 +10,7 @@ import torch
 from class_data import batch_of, features, fit
 
 import models
+from elmokit.config import plain
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.tasks.classify.network import BcnConfig
@@ -25,7 +26,6 @@ from elmokit.tasks.classify.task import (
 )
 from elmokit.tasks.entail.task import PairClassifier
 from elmokit.tasks.run import train_task
-from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import load_setup
 from elmokit.tasks.words import WordVocabulary
 from elmokit.text import Sentence, load_tokenizer

@@ -10,11 +10,11 @@ import torch
 from class_data import batch_of, features, fit
 
 import models
+from elmokit.config import plain
 from elmokit.encoders import Elmo
 from elmokit.errors import FormatError, InputError
 from elmokit.tasks.entail.task import ENTAIL, PairClassifier, PairExample, PairNetwork, PairSettings
 from elmokit.tasks.run import train_task
-from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import load_setup
 from elmokit.tasks.words import WordVocabulary
 from elmokit.text import Sentence, load_tokenizer

@@ -10,12 +10,12 @@ import torch
 from class_data import batch_of, features
 
 import models
+from elmokit.config import plain
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.tasks.qa.data import Question
 from elmokit.tasks.qa.task import QA, AnswererNetwork, QuestionAnswerer, QuestionSettings, answer_of
 from elmokit.tasks.run import train_task
-from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import default_setup, load_setup
 from elmokit.tasks.words import WordFeaturesConfig, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer

@@ -18,11 +18,12 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from elmokit.chars import CodecSpec
+from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError
 from elmokit.formats import write_text
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.checkpoint import write_error
-from elmokit.pretrain.config import PretrainConfig, from_dict, to_dict
+from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.corpus.lexicon import Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.prepare import CorpusPlan, PrepareProgress, prepare
@@ -91,12 +92,12 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
     path = folder / "config.json"
     if path.exists():
         try:
-            stored = dict(json.loads(path.read_text(encoding="utf-8")))
-            before = dict(stored.pop("given"))
-            there = from_dict(stored, source=str(path), kind=type(config))
-        except (ValueError, TypeError, KeyError, ConfigError) as error:
+            stored = read_json(path, dict[str, Any], error=ConfigError)
+            before = revive(dict[str, str], stored.pop("given", None), source=f"{path}: given")
+            there = revive(type(config), stored, source=str(path))
+        except ConfigError as error:
             raise ConfigError(
-                f"{folder}: holds something else than such a run ({error}); choose another folder"
+                f"{folder}: holds something other than such a run ({error}); choose another folder"
             ) from None
         changed = there.differences(config)
         changed += [
@@ -114,7 +115,7 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
         leftover.unlink(missing_ok=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps({**to_dict(config), "given": given}, indent=1) + "\n")
+        write_text(path, json.dumps({**plain(config), "given": given}, indent=1) + "\n")
     except OSError as error:
         raise write_error(error, path, folder / "checkpoints") from error
 
@@ -187,7 +188,7 @@ def packed(
     report = text.report
     extra: dict[str, Any] = {
         "training": {
-            "config": to_dict(config),
+            "config": plain(config),
             "corpus": asdict(report),
             "heldout_perplexity": asdict(perplexity) if perplexity.predictions else None,
         }

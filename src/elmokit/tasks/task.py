@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from elmokit.config import plain, revive
 from elmokit.errors import InputError
 from elmokit.formats import read_lines
-from elmokit.tasks.settings import plain, revive
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 

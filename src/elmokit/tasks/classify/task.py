@@ -12,6 +12,7 @@ from typing import Any, overload
 from rich.markup import escape
 from torch import Tensor
 
+from elmokit.config import setting
 from elmokit.formats import read_lines
 from elmokit.formats.records import RecordFormat
 from elmokit.formats.streams import source_name
@@ -20,7 +21,6 @@ from elmokit.tasks.classify.network import Bcn, BcnConfig
 from elmokit.tasks.classify.trees import read_trees
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import setting
 from elmokit.tasks.task import Batch, Scores, Task, text_of, word_places
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer

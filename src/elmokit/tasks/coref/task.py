@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from elmokit.config import plain, setting
 from elmokit.formats import format_of, read_jsonl, read_lines, sentence_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.coref.data import read_coref, write_coref
@@ -14,7 +15,6 @@ from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentence
 from elmokit.tasks.coref.network import CorefConfig, CorefNetwork
 from elmokit.tasks.coref.scores import score_clusters
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import plain, setting
 from elmokit.tasks.task import Scores, Task, text_of
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer

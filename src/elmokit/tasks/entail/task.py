@@ -11,6 +11,7 @@ from typing import Any
 from rich.markup import escape
 from torch import Tensor
 
+from elmokit.config import setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import read_lines
 from elmokit.formats.records import RecordFormat
@@ -19,7 +20,6 @@ from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, p
 from elmokit.tasks.entail.network import Esim, EsimConfig, Side
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import setting
 from elmokit.tasks.task import Batch, Scores, Task, text_of
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer

@@ -16,6 +16,7 @@ import torch
 from rich.markup import escape
 from torch import Tensor
 
+from elmokit.config import setting
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats import read_lines
 from elmokit.formats.jsonl import unit_of
@@ -27,7 +28,6 @@ from elmokit.tasks.qa.data import Question, cut_passage, read_squad
 from elmokit.tasks.qa.network import Bidaf, BidafConfig, Ends, Side, best_spans
 from elmokit.tasks.qa.scores import score_answers
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import setting
 from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, word_places
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from rich.markup import escape
 
+from elmokit.config import setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import format_of, read_columns, read_conllu, read_lines, read_sentences
 from elmokit.formats.streams import source_name
 from elmokit.tasks.labels import Scheme, convert_tags, label_accuracy, list_labels, read_spans, score_spans
-from elmokit.tasks.settings import setting
 from elmokit.tasks.tagging.network import (
     CrfTagger,
     TaggedExample,
