@@ -55,7 +55,7 @@ def finetune(
     folder: str | Path,
     *,
     heldout: Corpus | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     show: bool = True,
 ) -> Finetuned:
     """Fine-tunes a model on a corpus into a folder, or goes on with the run that lies there.
@@ -63,9 +63,8 @@ def finetune(
     `heldout` is other text for validation instead of a share of the corpus.
     """
     output = Output.of(pretrained, config)
-    world = World.join(device)
     folder = Path(folder)
-    try:
+    with World.joined(device) as world:
         if world.leads:
             claim(folder, config, model=_digest(pretrained))
         text = load_text(
@@ -74,8 +73,6 @@ def finetune(
             vocabulary=output.vocabulary,
         )  # fmt: skip
         return _Run(config, pretrained, output, text, folder, world, show=show).go()
-    finally:
-        world.leave()
 
 
 @dataclass(frozen=True, slots=True)

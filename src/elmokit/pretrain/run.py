@@ -44,7 +44,7 @@ def pretrain(
     *,
     heldout: Corpus | None = None,
     prepared: str | Path | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     show: bool = True,
 ) -> Progress:
     """Trains a biLM on a corpus into a folder, or goes on with the run that lies there; returns where it ended.
@@ -53,9 +53,8 @@ def pretrain(
     text, which several runs can share.
     """
     config.model(n_words=config.vocab_size)  # a shape that cannot be is told before the text is read
-    world = World.join(device)
     folder = Path(folder)
-    try:
+    with World.joined(device) as world:
         if world.leads:
             claim(folder, config)
         text = load_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
@@ -80,8 +79,6 @@ def pretrain(
             folder=folder, fingerprint=text.fingerprint, world=world, codes=codes, save_model=save_model, show=show,
         )  # fmt: skip
         return trainer.run()
-    finally:
-        world.leave()
 
 
 def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
