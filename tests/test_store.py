@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 import models
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError
+from elmokit.formats.resumable import HEADER
 from elmokit.store import StoreOptions, StoreReport, write_vectors
 
 LINES = ["The cat sat.", "", "and/or", "The cat sat.", ".", "naïve 猫 \ud800", "a" * 60 + " long"]
@@ -145,7 +146,7 @@ class TestResume:
         assert broken.read_bytes() == whole.read_bytes()
         assert sorted(p.name for p in tmp_path.iterdir()) == [broken.name, whole.name]
 
-    @pytest.mark.parametrize("damage", ["cut", "flip", "append", "huge"])
+    @pytest.mark.parametrize("damage", ["cut", "flip", "payload", "append", "huge"])
     def test_a_damaged_tail_is_made_again(self, elmo: Elmo, tmp_path: Path, damage: str) -> None:
         sentences, out = many(150), tmp_path / "out.h5"
         write_vectors(elmo, sentences, tmp_path / "whole.h5", options=self.OPTIONS)
@@ -157,6 +158,13 @@ class TestResume:
             del data[-100:]
         elif damage == "flip":
             data[len(data) // 2] ^= 1
+        elif damage == "payload":  # a number of the last vector before a commit, which only the checksum shows
+            at = last = 0
+            while at < len(data):
+                kind, length, _ = HEADER.unpack_from(data, at)
+                at += HEADER.size + length
+                last = at if kind == b"S" and length > 150 else last
+            data[last - 1] ^= 1
         elif damage == "append":
             data += b"S\x05\x00"
         else:
@@ -173,6 +181,7 @@ class TestResume:
             (Elmo(models.tiny(seed=1).pretrained, device="cpu"), sentences, self.OPTIONS, "other settings (model:"),
             (elmo, sentences, StoreOptions(batch_tokens=16, layers="top"), "(layers: 'average' then, 'top' now)"),
             (elmo, [["other"], *sentences[1:]], self.OPTIONS, "over other input"),
+            (elmo, [[f"x{word}" for word in s] for s in sentences], self.OPTIONS, "over other input"),  # as long
             (elmo, sentences[:20], self.OPTIONS, "over other input"),
         ]
         for model, given, options, said in others:

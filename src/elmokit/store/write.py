@@ -1,7 +1,5 @@
 """Vectors to disk: a stream of any length in flat memory, through any number of kills, to a whole file or none."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from elmokit.batch import cut_stream
 from elmokit.encoders.choice import Choice
 from elmokit.encoders.encoder import Encoder, Layers
 from elmokit.encoders.given import Given, read_request
 from elmokit.encoders.places import batch_budget, pick_device
 from elmokit.errors import InputError
 from elmokit.formats import atomic_path
+from elmokit.formats.resumable import Log, open_log, read_chunks
 from elmokit.store.arrays import write_npz, write_safetensors
 from elmokit.store.hdf5 import write_hdf5
 from elmokit.store.parquet import load_pyarrow, write_parquet
-from elmokit.store.sentences import SentenceIndex
-from elmokit.store.spool import Record, Spool, open_spool
+from elmokit.store.records import Record, SentenceIndex
 from elmokit.text import Sentence
 
 SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".safetensors")
@@ -77,25 +74,30 @@ def write_vectors(
     choice = Choice.of(options.layers, None, default="average")
     axes = choice.axes(encoder.depth, encoder.width)
     report = StoreReport()
-    with open_spool(target, run=_run_of(encoder, options), restart=restart) as spool:
-        _fill(spool, encoder, request.sentences, options, report, seen)
-        index = SentenceIndex(spool.folder / "sentences.sqlite")
-        for line, record in enumerate(spool.records()):
+    folder = target.with_name(target.name + ".partial")
+    with open_log(folder, run=_run_of(encoder, options), restart=restart) as log:
+        _fill(log, encoder, request.sentences, options, report, seen)
+
+        def records() -> Iterator[Record]:
+            return map(Record.unpack, log.payloads())
+
+        index = SentenceIndex(folder / "sentences.sqlite")
+        for line, record in enumerate(records()):
             index.add(record.text, line)
         report.duplicates = index.duplicates
         with atomic_path(target) as draft:
             match target.suffix.lower():
                 case ".parquet":
-                    write_parquet(draft, spool.records(), axes=axes)
+                    write_parquet(draft, records(), axes=axes)
                 case ".npz":
-                    write_npz(draft, spool.records())
+                    write_npz(draft, records())
                 case ".safetensors":
-                    write_safetensors(draft, spool.records, axes=axes, metadata={"layers": str(options.layers)})
+                    write_safetensors(draft, records, axes=axes, metadata={"layers": str(options.layers)})
                 case _:
                     keys, forget = options.use_sentence_keys, options.forget_sentences
-                    write_hdf5(draft, spool.records(), index, sentence_keys=keys, forget=forget)
+                    write_hdf5(draft, records(), index, sentence_keys=keys, forget=forget)
         index.close()
-        spool.discard()
+        log.discard()
     return report
 
 
@@ -108,34 +110,29 @@ def check_target(target: Path) -> None:
 
 
 def _fill(
-    spool: Spool,
+    log: Log,
     encoder: Encoder,
     sentences: Iterator[Sentence],
     options: StoreOptions,
     report: StoreReport,
     seen: Callable[[int], None],
 ) -> None:
-    """Embed what the spool does not have yet.
+    """Embed what the log does not have yet.
 
-    Chunks are cut by the input alone and the word cache starts empty in each, so a resumed run makes the same batches,
-    and with them the same roundings, as one that was never killed.
+    The word cache starts empty in each chunk, so a resumed run makes the same batches, and with them the same
+    roundings, as one that was never killed.
     """
     device = encoder.device if options.device is None else pick_device(options.device)
     budget = batch_budget(options.batch_tokens, device)
-    digest = hashlib.blake2b(digest_size=16)
-    done = report.resumed_at = spool.done.sentences
-    for chunk in cut_stream(sentences, tokens=budget * CHUNK_BATCHES):
-        for sentence in chunk:
-            digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
+    report.resumed_at = log.done.sentences
+    what = f"{log.folder} holds an unfinished run over other input"
+    for chunk in read_chunks(sentences, tokens=budget * CHUNK_BATCHES, done=log.done, what=what):
+        for sentence in chunk.sentences:
             _count(report, sentence, encoder)
-            if report.sentences == done and digest.hexdigest() != spool.done.digest:
-                raise _other_input(spool)
-        if report.sentences > done:
-            if report.sentences - len(chunk) < done:  # the earlier run's input ended within this chunk
-                raise _other_input(spool)
+        if not chunk.done:
             encoder.forget_words()
             stream = encoder.stream(
-                chunk,
+                chunk.sentences,
                 layers=options.layers,
                 batch_tokens=budget,
                 device=options.device,
@@ -143,18 +140,10 @@ def _fill(
                 normalise=options.normalise,
             )
             for sentence, vectors in stream:
-                spool.append(Record(text_of(sentence), sentence.tokens, np.asarray(vectors, dtype=np.float32)))
-            spool.commit(report.sentences, digest.hexdigest())
-        seen(len(chunk))
-    if report.sentences < done:
-        raise _other_input(spool)
-
-
-def _other_input(spool: Spool) -> InputError:
-    return InputError(
-        f"{spool.folder} holds an unfinished run over other input: the {spool.done.sentences} sentences done there are "
-        f"not those given now; repeat that run to finish it, or start anew with --restart (restart=True)"
-    )
+                vectors = np.asarray(vectors, dtype=np.float32)
+                log.append(Record(text_of(sentence), sentence.tokens, vectors).pack())
+            log.commit(chunk.end)
+        seen(len(chunk.sentences))
 
 
 def text_of(sentence: Sentence) -> str:
