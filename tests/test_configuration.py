@@ -94,8 +94,11 @@ def test_values_take_their_fields_type() -> None:
         ({"sign": -1}, "the file: sign is -1; expected a number above -1 and below 1"),
         ({"kind": "c"}, 'the file: kind is "c"; expected one of a, b, 1'),
         ({"kind": True}, "the file: kind is true; expected one of a, b, 1"),
-        ({"pairs": [[1, 2], [3]]}, r"the file: pairs\[1\] is \[3\]; expected a list of 2 values"),
-        ({"pairs": "1:2,3"}, 'the file: pairs is "1:2,3"; expected pairs such as .* or 3:128,4:64 as a flag'),
+        ({"pairs": [[1, 2], [3]]}, r"the file: pairs is \[\[1, 2\], \[3\]\]; expected pairs of whole numbers such as"),
+        (
+            {"pairs": "1:2,3"},
+            'the file: pairs is "1:2,3"; expected pairs of whole numbers such as .* or 3:128,4:64 as a flag',
+        ),
         ({"point": [1]}, r"the file: point is \[1\]; expected a list of 2 values"),
         ({"counts": {"x": -1}}, "the file: counts.x is -1; expected a whole number of at least 0"),
         ({"counts": {"x": 1 << 64}}, "the file: counts.x is 18446744073709551616; expected a whole number"),

@@ -55,6 +55,10 @@ class Range:
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
 Size = Annotated[int, Range(1, 10_000_000)]  # width of a layer; a larger one is a damaged or hostile file
+SizeOrNone = Annotated[int, Range(0, 10_000_000)]  # 0: there is no such layer
+Depth = Annotated[int, Range(1, 1000)]
+Pairs = tuple[tuple[Annotated[int, Range(1, 1_000_000)], Annotated[int, Range(1, 1_000_000)]], ...]  # width, number
+Clip = Annotated[float, Range(0)] | None  # 0 and None: no clip
 Amount = Annotated[float, Range(0)]
 Rate = Annotated[float, Range(above=0)]
 Share = Annotated[float, Range(0, 1)]
@@ -100,10 +104,10 @@ def combine(kind: type[C], *layers: tuple[str, Mapping[str, Any]]) -> C:
     return _Reader("").build(kind, merged, "")
 
 
-def check(config: Any) -> None:
+def check(config: Any, *, error: type[ElmokitError] = ConfigError) -> None:
     """Refuses values that a field's type or range does not allow; for `__post_init__`."""
     kind: Any = type(config)
-    reader, hints = _Reader(""), _hints(kind)
+    reader, hints = _Reader("", error), _hints(kind)
     for f in fields(config):
         reader.fit(hints[f.name], getattr(config, f.name), f.name)
 
@@ -231,6 +235,11 @@ class _Reader:
             return value
         if _has_fields(hint):
             return self._object(hint, value, path)
+        if _holds_pairs(hint):
+            try:
+                return self._sequence(hint, from_flag(value) if isinstance(value, str) else value, path)
+            except self.error:  # an error about one number would not show what a pair is
+                raise self.wrong(path, value, _expected(hint)) from None
         if origin in (tuple, list):
             return self._sequence(hint, value, path)
         if origin in (dict, Mapping):
@@ -307,11 +316,6 @@ class _Reader:
 
     def _sequence(self, hint: Any, value: Any, path: str) -> Any:
         inner, origin = get_args(hint), get_origin(hint)
-        if isinstance(value, str) and _holds_pairs(hint):
-            try:
-                return self._sequence(hint, from_flag(value), path)
-            except self.error:
-                raise self.wrong(path, value, _expected(hint)) from None
         if not isinstance(value, list | tuple):
             raise self.wrong(path, value, _expected(hint))
         kinds = [inner[0]] * len(value) if origin is list or inner[1:] == (...,) else list(inner)
@@ -330,7 +334,9 @@ def _bare(hint: Any) -> tuple[Any, Range]:
 
 
 def _holds_pairs(hint: Any) -> bool:
-    return get_origin(hint) is tuple and get_origin(_bare(get_args(hint)[0])[0]) is tuple
+    """Whether it is tuple[tuple[int, int], ...], which a flag writes 3:128,4:64."""
+    inner = get_args(hint)[0] if get_origin(hint) is tuple else None
+    return get_origin(inner) is tuple and [_bare(kind)[0] for kind in get_args(inner)] == [int, int]
 
 
 def _has_fields(hint: Any) -> bool:
@@ -366,7 +372,8 @@ def _expected(hint: Any) -> str:
         return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
     if origin in (tuple, list):
         if _holds_pairs(hint):
-            return "pairs such as [[3, 128], [4, 64]], or 3:128,4:64 as a flag"
+            limits = _bare(get_args(inner[0])[0])[1]
+            return f"pairs of whole numbers{limits} such as [[3, 128], [4, 64]], or 3:128,4:64 as a flag"
         return "a list" if origin is list or inner[1:] == (...,) else f"a list of {len(inner)} values"
     return "an object {...}"
 

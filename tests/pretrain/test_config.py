@@ -74,7 +74,7 @@ def test_fine_tuning_is_gentler_and_leaves_the_model_its_shape(tmp_path: Path) -
         ({"steps": -1}, "steps is -1; expected a whole number of at least 0"),
         ({"cell_dimension": 5}, "unknown field 'cell_dimension'; the fields are .*cell_dim"),
         ({"rows": "8"}, 'rows is "8"; expected a whole number'),
-        ({"filters": "1-2"}, 'filters is "1-2"; expected pairs such as'),
+        ({"filters": "1-2"}, 'filters is "1-2"; expected pairs of whole numbers such as'),
         ({"skip_connections": 1}, "skip_connections is 1; expected true or false"),
     ],
 )

@@ -43,7 +43,7 @@ def test_configurations_go_through_json_and_back() -> None:
         ({"labels": "A"}, 'labels is "A"; expected a list'),
         ({"column": 1.5}, "column is 1.5; expected a whole number or a string"),
         ({"features": 3}, "features is 3; expected an object"),
-        ({"features": {"char_filters": [[1]]}}, r"features.char_filters\[0\] is \[1\]; expected a list of 2 values"),
+        ({"features": {"char_filters": [[1]]}}, r"features.char_filters is \[\[1\]\]; expected pairs of whole numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], told: str) -> None:
