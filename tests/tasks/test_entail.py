@@ -157,10 +157,18 @@ def test_a_trained_pair_classifier_works_on_text_after_saving(tmp_path: Path) ->
     assert set(model.mixes) == {"input", "output"}
     model.save(tmp_path, with_encoder=True)
     classifier = PairClassifier.from_pretrained(tmp_path, device="cpu")
-    found = classifier.predict_pairs([("dog cat man", "boat"), ("dog", "")])
+    pairs = [("dog cat man", "boat"), ("dog", "")]
+    found = classifier.predict(pairs)
     assert len(found) == 2
-    (expected,) = model.predict("dog cat man ||| boat")
+    expected = model.predict("dog cat man ||| boat")
     assert found[0].probabilities == pytest.approx(expected.probabilities, abs=1e-6)
-    assert classifier.predict("dog cat man", "boat").label == expected.label
+    assert classifier.predict(pairs[0]).probabilities == pytest.approx(expected.probabilities, abs=1e-6)
+    with pytest.warns(DeprecationWarning, match=r"predict_pairs\(pairs\) is now predict\(pairs\)"):
+        assert [one.label for one in classifier.predict_pairs(iter(pairs))] == [one.label for one in found]
+    with pytest.warns(DeprecationWarning, match=r"predict\(a, b\) is now predict\(\(a, b\)\)"):
+        assert classifier.predict(*pairs[0]).label == expected.label  # type: ignore[call-overload]
+    for wrong in ("", ("dog",), ("dog", 3), [["dog", "cat"]]):
+        with pytest.raises(InputError, match=r"expected a tuple of two texts|is not a pair"):
+            classifier.predict(wrong)  # type: ignore[call-overload]
     assert model.trained is not None
     assert classifier.evaluate(dev) == pytest.approx(model.trained.best.scores)

@@ -114,6 +114,13 @@ class Coreference(Task[CorefDocument, Resolved]):
         sentences = tuple(tokenizer.split(text))
         return [CorefDocument("text", sentences)] if sentences else []
 
+    def examples(self, given: Any, tokenizer: Tokenizer) -> list[CorefDocument]:
+        """One document, also of blank text."""
+        return super().examples(given, tokenizer) or [CorefDocument("text", ())]
+
+    def answer(self, predictions: list[Resolved]) -> Resolved:
+        return predictions[0]
+
     def read_text(self, path: str | Path, settings: CorefSettings, tokenizer: Tokenizer) -> list[CorefDocument]:
         """A text file is one document, a line of JSON lines another each; column files are read without clusters."""
         match format_of(path):
@@ -156,11 +163,11 @@ class Coreference(Task[CorefDocument, Resolved]):
         return "".join(f"{line}\n" for line in write_coref([(example, prediction.words)])) + "\n"
 
 
-class CoreferenceResolver(TaskModel[CorefDocument, Resolved]):
-    """A trained model at work.
+class CoreferenceResolver(TaskModel[str, Resolved]):
+    """A model of coreference.
 
     resolver = CoreferenceResolver.from_pretrained("model")
-    (found,) = resolver.predict("Ann saw her dog. It barked.")
+    found = resolver.predict("Ann saw her dog. It barked.")
     found.clusters[0][1].text, found.clusters[0][1].start      # 'her', 8
     """
 

@@ -217,7 +217,7 @@ class SemanticRoles(Task[Proposition, Roles]):
         return write_columns(example, prediction.tags)
 
 
-class RoleLabeller(TaskModel[Proposition, Roles]):
+class RoleLabeller(TaskModel[str, list[Roles]]):
     """A model of semantic roles. `predict` takes text whose predicates stand between asterisks.
 
     labeller = RoleLabeller.from_pretrained("model")
