@@ -214,7 +214,7 @@ class TestGrowth:
             IndexSettings(layers="all")
         with pytest.raises(InputError, match="expected one of int8, float16"):
             IndexSettings(precision="int4")  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="at least 1 is needed"):
+        with pytest.raises(InputError, match="per_word is 0; expected a whole number of at least 1"):
             IndexSettings(per_word=0)
 
     def test_one_writer_at_a_time_and_readers_are_not_disturbed(self, elmo: Elmo, tmp_path: Path) -> None:
