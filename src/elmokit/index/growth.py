@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from elmokit.encoders.encoder import Encoder
+from elmokit.formats import sweep_drafts
 from elmokit.formats.resumable import Position, read_chunks
 from elmokit.formats.resumable import locked as locked_file
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
@@ -36,8 +37,7 @@ class GrowthReport:
 def locked(folder: Path) -> Iterator[None]:
     """One writer at a time. Drafts of a killed one are removed."""
     with locked_file(folder / "lock", busy=f"{folder} is being written by another run; wait for it to end"):
-        for draft in folder.glob(".*.tmp"):
-            draft.unlink()
+        sweep_drafts(folder)
         yield
 
 

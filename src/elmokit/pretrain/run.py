@@ -20,7 +20,7 @@ from rich.progress import Progress as Bar
 from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError
-from elmokit.formats import write_text
+from elmokit.formats import sweep_drafts, write_text
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.checkpoint import write_error
 from elmokit.pretrain.config import PretrainConfig
@@ -108,8 +108,8 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
                 f"{folder}: holds a run of another configuration ({'; '.join(changed)}); give the same settings to go "
                 "on with it, or another output folder"
             )
-    for leftover in (folder / "checkpoints").glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+    if (folder / "checkpoints").is_dir():
+        sweep_drafts(folder / "checkpoints")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps({**plain(config), "given": given}, indent=1) + "\n")
