@@ -1,7 +1,8 @@
 """Vectors to disk: a stream of any length in flat memory, through any number of kills, to a whole file or none."""
 
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from elmokit.encoders.choice import Choice
 from elmokit.encoders.encoder import Encoder, Layers
 from elmokit.encoders.given import Given, read_request
 from elmokit.encoders.places import batch_budget, pick_device
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats import atomic_path
 from elmokit.formats.resumable import Log, open_log, read_chunks
 from elmokit.store.arrays import write_npz, write_safetensors
 from elmokit.store.hdf5 import write_hdf5
 from elmokit.store.parquet import load_pyarrow, write_parquet
+from elmokit.store.provenance import KEY, Provenance, arithmetic_of, read_provenance
 from elmokit.store.records import Record, SentenceIndex
 from elmokit.text import Sentence
 
@@ -50,6 +52,7 @@ class StoreReport:
     longest: int = 0
     duplicates: int = 0
     resumed_at: int = 0
+    known: bool = False  # the file was finished already, and nothing was done
 
 
 def write_vectors(
@@ -58,13 +61,22 @@ def write_vectors(
     path: str | Path,
     *,
     options: StoreOptions | None = None,
+    name: str = "",
     restart: bool = False,
+    overwrite: bool = False,
     seen: Callable[[int], None] = lambda n: None,
+    told: Callable[[StoreReport], None] = lambda report: None,
 ) -> StoreReport:
-    """Embed the sentences into a .h5, .hdf5, .parquet, .npz or .safetensors file; `seen` is told how many are done.
+    """Embed the sentences into a .h5, .hdf5, .parquet, .npz or .safetensors file.
 
-    Until it is complete the file is not there: vectors are spooled to `<path>.partial/`, and the same call after a kill
-    goes on from the last finished chunk and makes the same file, byte for byte. `restart` throws away what is spooled.
+    The file appears when it is complete. Until then vectors go to `<path>.partial/`. The same call after a kill resumes
+    after the last finished chunk and makes the same file, byte for byte.
+
+    name       what the input is called; a finished file that was made from it with the same settings is kept
+    restart    throw away what an unfinished run has left
+    overwrite  write the file again, even if it is finished
+    seen       is called with the number of sentences in each chunk that is done
+    told       is called with the report when the work begins and after each chunk
     """
     target, options = Path(path), options or StoreOptions()
     check_target(target)
@@ -74,9 +86,28 @@ def write_vectors(
     choice = Choice.of(options.layers, None, default="average")
     axes = choice.axes(encoder.depth, encoder.width)
     report = StoreReport()
+    made = _provenance(encoder, options, name)
     folder = target.with_name(target.name + ".partial")
-    with open_log(folder, run=_run_of(encoder, options), restart=restart) as log:
-        _fill(log, encoder, request.sentences, options, report, seen)
+    with open_log(folder, run=_run_of(encoder, options), restart=restart, later=("arithmetic",)) as log:
+        if not (log.done.sentences or restart or overwrite):
+            stored = _finished(target, made)
+            if stored is not None:
+                log.discard()
+                return StoreReport(stored.sentences, stored.tokens, known=True)
+        if log.unrecorded and log.done.sentences and made.arithmetic:
+            then = f"the {log.done.sentences:,} sentences that an earlier version of elmokit has embedded"
+            warnings.warn(
+                f"{folder} does not say with which arithmetic {then} were made; now it is {made.arithmetic}, and their "
+                "numbers may differ; --restart (restart=True) embeds them again",
+                ElmokitWarning,
+                stacklevel=2,
+            )
+            made = replace(made, arithmetic=f"not recorded, then {made.arithmetic}")
+        report.resumed_at = log.done.sentences
+        told(report)
+        _fill(log, encoder, request.sentences, options, report, seen=seen, told=told)
+        made = replace(made, sentences=report.sentences, tokens=report.tokens)
+        kept = {KEY: made.to_json()}
 
         def records() -> Iterator[Record]:
             return map(Record.unpack, log.payloads())
@@ -88,14 +119,14 @@ def write_vectors(
         with atomic_path(target) as draft:
             match target.suffix.lower():
                 case ".parquet":
-                    write_parquet(draft, records(), axes=axes)
+                    write_parquet(draft, records(), axes=axes, metadata=kept)
                 case ".npz":
-                    write_npz(draft, records())
+                    write_npz(draft, records(), comment=kept[KEY])
                 case ".safetensors":
-                    write_safetensors(draft, records, axes=axes, metadata={"layers": str(options.layers)})
+                    write_safetensors(draft, records, axes=axes, metadata={"layers": made.layers, **kept})
                 case _:
                     keys, forget = options.use_sentence_keys, options.forget_sentences
-                    write_hdf5(draft, records(), index, sentence_keys=keys, forget=forget)
+                    write_hdf5(draft, records(), index, attributes=kept, sentence_keys=keys, forget=forget)
         index.close()
         log.discard()
     return report
@@ -109,13 +140,24 @@ def check_target(target: Path) -> None:
         load_pyarrow()
 
 
+def _finished(target: Path, made: Provenance) -> Provenance | None:
+    """The record of a file that was made in just this way; None where there is no such file, or it is damaged."""
+    try:
+        stored = read_provenance(target)
+    except FormatError:
+        return None
+    return stored if stored is not None and stored.same_run(made) else None
+
+
 def _fill(
     log: Log,
     encoder: Encoder,
     sentences: Iterator[Sentence],
     options: StoreOptions,
     report: StoreReport,
+    *,
     seen: Callable[[int], None],
+    told: Callable[[StoreReport], None],
 ) -> None:
     """Embed what the log does not have yet.
 
@@ -124,7 +166,6 @@ def _fill(
     """
     device = encoder.device if options.device is None else pick_device(options.device)
     budget = batch_budget(options.batch_tokens, device)
-    report.resumed_at = log.done.sentences
     what = f"{log.folder} holds an unfinished run over other input"
     for chunk in read_chunks(sentences, tokens=budget * CHUNK_BATCHES, done=log.done, what=what):
         for sentence in chunk.sentences:
@@ -144,6 +185,7 @@ def _fill(
                 log.append(Record(text_of(sentence), sentence.tokens, vectors).pack())
             log.commit(chunk.end)
         seen(len(chunk.sentences))
+        told(report)
 
 
 def text_of(sentence: Sentence) -> str:
@@ -161,7 +203,7 @@ def _count(report: StoreReport, sentence: Sentence, encoder: Encoder) -> None:
 
 
 def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
-    """What must be the same for a run to be gone on with; the input is compared by its contents."""
+    """What must be the same for a run to be resumed; the input is compared by its contents."""
     return {
         "model": encoder.fingerprint,
         "tokenizer": f"{encoder.tokenizer.name} {encoder.tokenizer.version}",
@@ -170,4 +212,20 @@ def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
         "device": str(options.device or encoder.device),
         "dtype": str(options.dtype or encoder.dtype),
         "normalise": options.normalise,
+        "arithmetic": arithmetic_of(encoder),
     }
+
+
+def _provenance(encoder: Encoder, options: StoreOptions, name: str) -> Provenance:
+    keys = ["sentences"] * options.use_sentence_keys + ["no index"] * options.forget_sentences
+    return Provenance(
+        model=encoder.source,
+        fingerprint=encoder.fingerprint,
+        tokenizer=f"{encoder.tokenizer.name} {encoder.tokenizer.version}",
+        layers=str(options.layers),
+        arithmetic=arithmetic_of(encoder),
+        normalise=options.normalise,
+        batch_tokens=options.batch_tokens,
+        keys=", ".join(keys),
+        input=name,
+    )
