@@ -23,7 +23,7 @@ def finetune(
     config: Config = None,
     heldout_corpus: HeldOut = None,
     new_softmax: NewSoftmax = False,
-    device: Device = "auto",
+    device: Device = None,
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:

@@ -18,12 +18,11 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from elmokit.config import plain, read_json
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.formats import write_text
 from elmokit.nn.softmax import Softmax, SoftmaxConfig
 from elmokit.pretrain.checkpoint import checkpoints
-from elmokit.pretrain.config import FinetuneConfig
+from elmokit.pretrain.config import FinetuneConfig, to_dict
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.text import Corpus
@@ -55,7 +54,7 @@ def finetune(
     folder: str | Path,
     *,
     heldout: Corpus | None = None,
-    device: str | torch.device | None = None,
+    device: str | None = None,
     show: bool = True,
 ) -> Finetuned:
     """Fine-tunes a model on a corpus into a folder, or goes on with the run that lies there.
@@ -63,8 +62,9 @@ def finetune(
     `heldout` is other text for validation instead of a share of the corpus.
     """
     output = Output.of(pretrained, config)
+    world = World.join(device)
     folder = Path(folder)
-    with World.joined(device) as world:
+    try:
         if world.leads:
             claim(folder, config, model=_digest(pretrained))
         text = load_text(
@@ -73,6 +73,8 @@ def finetune(
             vocabulary=output.vocabulary,
         )  # fmt: skip
         return _Run(config, pretrained, output, text, folder, world, show=show).go()
+    finally:
+        world.leave()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class _Run:
     def _before(self, objective: Objective) -> Perplexity:
         path = self.folder / "before.json"
         if path.exists():
-            return read_json(path, Perplexity, advice="delete it to measure again")
+            return Perplexity(**json.loads(path.read_text(encoding="utf-8")))
         found = self.validation(objective, self.world)
         if self.world.leads:
             write_text(path, json.dumps(asdict(found)) + "\n")
@@ -214,7 +216,7 @@ class _Run:
         vocabulary = text.vocabulary.words
         if self.output.order is not None:
             vocabulary = tuple(vocabulary[k] for k in torch.argsort(self.output.order).tolist())
-        told = {"config": plain(self.config), "corpus": asdict(text.report), "model": Path(source.source).name}
+        told = {"config": to_dict(self.config), "corpus": asdict(text.report), "model": Path(source.source).name}
         if before.predictions:
             told |= {"heldout_perplexity_before": asdict(before), "heldout_perplexity": asdict(after)}
         return replace(

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.config import Count, Measured
 from elmokit.nn.score import score
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.processes import World
@@ -25,10 +24,10 @@ BATCH_TOKENS = 8192
 class Perplexity:
     """Forward, backward, and their geometric mean (the exponential of the mean of both losses)."""
 
-    forward: Measured | None
-    backward: Measured | None
-    mean: Measured
-    predictions: Count
+    forward: float | None
+    backward: float | None
+    mean: float
+    predictions: int
 
     @property
     def sides(self) -> dict[str, float]:

@@ -12,7 +12,6 @@ never met, so they are refused.
 
 import hashlib
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -31,7 +30,7 @@ from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import LayerSource, LiveLayers, Told
 from elmokit.tasks.setup import Setup, read_setup
-from elmokit.tasks.task import Network, Scores, Task
+from elmokit.tasks.task import E, Network, P, Scores, Task
 from elmokit.tasks.train import Epoch, Trained
 from elmokit.tasks.words import WordReader, WordVocabulary, describe_mixes
 from elmokit.text import Tokenizer, load_tokenizer
@@ -43,26 +42,23 @@ CONFIG, WEIGHTS, WORDS, LOG, ENCODER = "config.json", "weights.safetensors", "wo
 DEFAULT_TOKENIZER = "english"  # of a model without an encoder
 
 Self = TypeVar("Self", bound="TaskModel[Any, Any]")
-G = TypeVar("G")  # what `predict` takes: a text, a pair of texts
-A = TypeVar("A")  # what it returns for one of them
 
 
-class TaskModel(Generic[G, A]):
+class TaskModel(Generic[E, P]):
     """A task's network with what it needs to work on text.
 
         model = TaskModel.from_pretrained("model")
-        model.predict("Jane lives in Paris.")           # the answer for one text
-        model.predict(["Jane left.", "Bob did not."])   # a list of answers
+        model.predict("Jane lives in Paris.")       # a list: one prediction per sentence
 
-    What an answer holds depends on the task; places in it are character offsets into the text given.
+    What a prediction holds is the task's matter; places in it are character offsets into the text given.
     """
 
     task_class: ClassVar[str] = ""  # for subclasses: "module:Class" of the tasks they take; empty: any
 
     def __init__(
         self,
-        task: Task[Any, Any],
-        network: Network[Any, Any],
+        task: Task[E, P],
+        network: Network[E, P],
         reader: WordReader,
         setup: Setup,
         *,
@@ -118,38 +114,23 @@ class TaskModel(Generic[G, A]):
         return load_tokenizer(named or DEFAULT_TOKENIZER)
 
     @overload
-    def predict(self, given: G) -> A: ...
+    def predict(self, text: str) -> list[P]: ...  # type: ignore[overload-overlap]
     @overload
-    def predict(self, given: Sequence[G]) -> list[A]: ...
-    def predict(self, given: Any, *second: str) -> Any:
-        """The answer for one thing, or the list of answers for a list of things.
+    def predict(self, text: Sequence[str]) -> list[list[P]]: ...
+    def predict(self, text: str | Sequence[str]) -> list[P] | list[list[P]]:
+        """The predictions for a text, one per example in it (of most tasks, a sentence); or those for each of several.
 
-        | task | one thing | its answer |
-        | --- | --- | --- |
-        | tagging | text | list of `TaggedSentence` |
-        | classification | text | `ClassPrediction` |
-        | pair classification | (first, second) | `ClassPrediction` |
-        | question answering | (passage, question) | `Answer` |
-        | semantic roles | text with *marked* predicates | list of `Roles` |
-        | coreference | text | `Resolved` |
+        Pairs (premise and hypothesis) and the like are written as `elmokit apply` takes them.
         """
-        if second:
-            warnings.warn("predict(a, b) is now predict((a, b))", DeprecationWarning, stacklevel=2)
-            given = (given, *second)
-        if isinstance(given, str) or (self.task.pairs and isinstance(given, tuple)):
-            return self._answers([given])[0]
-        if not isinstance(given, Sequence) or isinstance(given, bytes):
-            raise InputError(f"predict got a {type(given).__name__}; expected one thing or a list of them")
-        return self._answers(given)
-
-    def _answers(self, given: Sequence[Any]) -> list[Any]:
-        parts = [self.task.examples(one, self.tokenizer) for one in given]
+        if isinstance(text, str):
+            return self.predict_examples(self.task.from_text(text, self.tokenizer))
+        parts = [self.task.from_text(one, self.tokenizer) for one in text]
         found = iter(self.predict_examples([example for part in parts for example in part]))
-        return [self.task.answer([next(found) for _ in part]) for part in parts]
+        return [[next(found) for _ in part] for part in parts]
 
     def predict_examples(
-        self, examples: Sequence[Any], *, layers: LayerSource | None = None, told: Told | None = None
-    ) -> list[Any]:
+        self, examples: Sequence[E], *, layers: LayerSource | None = None, told: Told | None = None
+    ) -> list[P]:
         """A prediction for each example; `layers` computed before, where there are such; `told` hears how far it is."""
         if layers is None and self.encoder is not None:
             layers = LiveLayers(self.encoder, rounded=not self.setup.training.fine_tune)
@@ -157,7 +138,7 @@ class TaskModel(Generic[G, A]):
         return feeder.predict(self.network, examples, told=told)
 
     def evaluate(
-        self, data: str | Path | Sequence[Any], *, layers: LayerSource | None = None, told: Told | None = None
+        self, data: str | Path | Sequence[E], *, layers: LayerSource | None = None, told: Told | None = None
     ) -> Scores:
         """The scores on a labelled file, or on examples; the options are those of `predict_examples`."""
         examples = self.task.read(data, self.setup.settings) if isinstance(data, str | Path) else data
@@ -224,6 +205,12 @@ class TaskModel(Generic[G, A]):
             "width": self.encoder.width,
             "held": held,
         }
+
+
+class Tagger(TaskModel[Any, Any]):
+    """A model of sequence tagging: `predict(text)` gives `TaggedSentence`s, with `.tags` and `.spans`."""
+
+    task_class = "elmokit.tasks.tagging.task:Tagging"
 
 
 def is_task_model(folder: Path) -> bool:

@@ -1,5 +1,1 @@
 """Sequence tagging: BiLSTM-CRF and TagLM."""
-
-from elmokit.tasks.tagging.task import Tagger
-
-__all__ = ["Tagger"]
