@@ -1,4 +1,4 @@
-"""The English model that comes with elmokit: there, light, and as good as the README says."""
+"""The English model that comes with elmokit: there, light, and as good as the pages say."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from elmokit.lm import LanguageModel
 from elmokit.weights import bundled_models
 from elmokit.weights.load import BUNDLED
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "language-model.md"
 EXAMPLE = re.compile(r'\$ elmokit predict "(.+)" --top 5\n.+\n((?:.+\n){5})')
 
 
@@ -61,10 +61,10 @@ def test_a_word_has_the_vector_of_its_context(elmo: Elmo) -> None:
         assert cosine(river[layer], stream[layer]) > cosine(river[layer], money[layer]) + 0.05
 
 
-def test_predictions_of_the_readme() -> None:
+def test_predictions_of_the_page() -> None:
     """Words as they stand there; probabilities to what other machines' arithmetic may differ."""
     lm = LanguageModel.from_pretrained(device="cpu")
-    examples = EXAMPLE.findall(README.read_text(encoding="utf-8"))
+    examples = EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))
     assert len(examples) == 5
     for text, table in examples:
         found = lm.fill(text, n=5)

@@ -133,18 +133,23 @@ def test_page_is_sound(page: Path) -> None:
         assert not anchor or anchor in anchors_of(found), f"{page.name} links to {target}#{anchor}, which is not there"
 
 
-def test_the_map_in_the_readme_is_true() -> None:
-    """Every part of the package stands in the README's map, and nothing else does."""
-    (drawn,) = [block.code for block in read_blocks(ROOT / "README.md") if "src/elmokit/" in block.code]
-    inside = drawn.partition("src/elmokit/\n")[2].partition("\ntests/")[0]
-    named = [
-        name
-        for line in inside.splitlines()
-        for name in re.findall(r"\b(\w+)(?:/|\.py)\s", line.partition("   ")[0] + " ")
-    ]
-    parts = [p.parent.name for p in ROOT.glob("src/elmokit/*/__init__.py")]
-    parts += [p.stem for p in ROOT.glob("src/elmokit/[a-z]*.py")]
-    assert sorted(named) == sorted(parts)
+def test_what_the_architecture_page_names_is_there() -> None:
+    """`Class.method` in [file](link): the link leads to that file, and the name is defined there."""
+    page = ROOT / "docs/architecture.md"
+    told = re.findall(r"`([\w.]+)` in \[([^]]+)\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    assert len(told) > 40
+    for name, shown, target in told:
+        assert target == f"../src/elmokit/{shown}"
+        source = (page.parent / target).read_text(encoding="utf-8")
+        for part in name.split("."):
+            defined = rf"^\s*(def|class) {part}\b|^{part}\b.* =" if target.endswith(".py") else rf"^\w.*\b{part}\("
+            assert re.search(defined, source, flags=re.MULTILINE), f"{shown} has no {name}"
+
+
+@pytest.mark.parametrize("command", ["make_api.py", "make_architecture.py"])
+def test_a_made_page_is_up_to_date(command: str) -> None:
+    done = subprocess.run([sys.executable, ROOT / "docs" / command, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_presets_have_the_sizes_that_the_page_tells() -> None:

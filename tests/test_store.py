@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 
 import models
 from elmokit.encoders import Elmo
-from elmokit.errors import InputError
-from elmokit.store import StoreOptions, StoreReport, write_vectors
+from elmokit.errors import ElmokitWarning, InputError
+from elmokit.formats.resumable import HEADER
+from elmokit.store import StoreOptions, StoreReport, read_provenance, write_vectors
 
 LINES = ["The cat sat.", "", "and/or", "The cat sat.", ".", "naïve 猫 \ud800", "a" * 60 + " long"]
 
@@ -145,7 +146,7 @@ class TestResume:
         assert broken.read_bytes() == whole.read_bytes()
         assert sorted(p.name for p in tmp_path.iterdir()) == [broken.name, whole.name]
 
-    @pytest.mark.parametrize("damage", ["cut", "flip", "append", "huge"])
+    @pytest.mark.parametrize("damage", ["cut", "flip", "payload", "append", "huge"])
     def test_a_damaged_tail_is_made_again(self, elmo: Elmo, tmp_path: Path, damage: str) -> None:
         sentences, out = many(150), tmp_path / "out.h5"
         write_vectors(elmo, sentences, tmp_path / "whole.h5", options=self.OPTIONS)
@@ -157,6 +158,13 @@ class TestResume:
             del data[-100:]
         elif damage == "flip":
             data[len(data) // 2] ^= 1
+        elif damage == "payload":  # a number of the last vector before a commit, which only the checksum shows
+            at = last = 0
+            while at < len(data):
+                kind, length, _ = HEADER.unpack_from(data, at)
+                at += HEADER.size + length
+                last = at if kind == b"S" and length > 150 else last
+            data[last - 1] ^= 1
         elif damage == "append":
             data += b"S\x05\x00"
         else:
@@ -173,6 +181,7 @@ class TestResume:
             (Elmo(models.tiny(seed=1).pretrained, device="cpu"), sentences, self.OPTIONS, "other settings (model:"),
             (elmo, sentences, StoreOptions(batch_tokens=16, layers="top"), "(layers: 'average' then, 'top' now)"),
             (elmo, [["other"], *sentences[1:]], self.OPTIONS, "over other input"),
+            (elmo, [[f"x{word}" for word in s] for s in sentences], self.OPTIONS, "over other input"),  # as long
             (elmo, sentences[:20], self.OPTIONS, "over other input"),
         ]
         for model, given, options, said in others:
@@ -182,6 +191,51 @@ class TestResume:
             assert "--restart" in str(caught.value)
         report = write_vectors(elmo, sentences[:20], out, options=self.OPTIONS, restart=True)
         assert (report.sentences, report.resumed_at) == (20, 0)
+
+    def test_another_arithmetic_is_not_mixed_in(
+        self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sentences, out = many(150), tmp_path / "out.h5"
+        monkeypatch.setattr(Elmo, "arithmetic", "int8 in C", raising=False)
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(sentences, 100), out, options=self.OPTIONS)
+        monkeypatch.setattr(Elmo, "arithmetic", "int8 by torch")
+        with pytest.raises(InputError, match=r"arithmetic: 'int8 in C' then, 'int8 by torch' now"):
+            write_vectors(elmo, sentences, out, options=self.OPTIONS)
+        monkeypatch.setattr(Elmo, "arithmetic", "int8 in C")
+        write_vectors(elmo, sentences, out, options=self.OPTIONS)
+        made = read_provenance(out)
+        assert made is not None
+        assert made.arithmetic == "int8 in C"
+
+    def test_a_run_that_an_earlier_version_began_is_finished_with_a_warning(
+        self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sentences, out = many(150), tmp_path / "out.h5"
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(sentences, 100), out, options=self.OPTIONS)
+        manifest = tmp_path / "out.h5.partial" / "manifest.json"
+        stored = json.loads(manifest.read_text())
+        del stored["arithmetic"]  # as 0.1.0 wrote it
+        manifest.write_text(json.dumps(stored))
+        monkeypatch.setattr(Elmo, "arithmetic", "int8 in C", raising=False)
+        with pytest.warns(ElmokitWarning, match="does not say with which arithmetic the 79 sentences"):
+            report = write_vectors(elmo, sentences, out, options=self.OPTIONS)
+        assert report.resumed_at == 79
+        made = read_provenance(out)
+        assert made is not None
+        assert made.arithmetic == "not recorded, then int8 in C"
+
+    def test_another_version_of_the_tokenizer_is_refused(self, elmo: Elmo, tmp_path: Path) -> None:
+        out = tmp_path / "out.h5"
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(many(150), 100), out, options=self.OPTIONS)
+        manifest = tmp_path / "out.h5.partial" / "manifest.json"
+        stored = json.loads(manifest.read_text())
+        name, version = stored["tokenizer"].split()
+        manifest.write_text(json.dumps({**stored, "tokenizer": f"{name} {int(version) + 1}"}))
+        with pytest.raises(InputError, match=rf"tokenizer: '{name} {int(version) + 1}' then, '{name} {version}' now"):
+            write_vectors(elmo, many(150), out, options=self.OPTIONS)
 
     def test_input_that_grew_is_noticed(self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sentences, out = many(150), tmp_path / "out.h5"

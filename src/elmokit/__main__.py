@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -22,10 +23,20 @@ class StoppedError(BaseException):
 
 def main() -> None:
     """Run a command; the exit status is described above."""
-    with _Signals() as signals:
+    with _Signals() as signals, warnings.catch_warnings():
         try:
             from elmokit.cli import app
+            from elmokit.errors import ElmokitWarning
 
+            show = warnings.showwarning
+
+            def say(message: Warning | str, category: type[Warning], *where: Any) -> None:
+                if issubclass(category, ElmokitWarning):
+                    _say(f"note: {message}")
+                else:
+                    show(message, category, *where)
+
+            warnings.showwarning = say  # type: ignore[assignment]
             app()
         except BaseException as error:
             from elmokit.errors import ElmokitError

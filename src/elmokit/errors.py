@@ -23,6 +23,10 @@ class WeightsError(ElmokitError):
     """A model file that is missing, damaged, or does not fit its configuration."""
 
 
+class ElmokitWarning(UserWarning):
+    """Something to know that does not stop the work. The command line prints it in one line."""
+
+
 class MissingExtraError(ElmokitError):
     """An optional library is needed for what was asked; the message holds the pip line that installs it."""
 

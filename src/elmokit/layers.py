@@ -1,4 +1,4 @@
-"""`LayerStack`, what every encoder returns, and the one small grammar for choosing layers from it.
+"""What every encoder returns (`LayerStack`), and how layers are chosen from it (`LayerChoice`).
 
 all               every layer, kept apart
 top, 0, 1, -2     one layer (0 is the context-free token layer, -1 the top)

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,9 @@ import numpy as np
 import pytest
 import zstandard
 
+import elmokit
 from elmokit import Elmo
+from elmokit.cli.progress import describe_pace
 
 Cli = Callable[..., Any]
 TEXT = b"The cat sat.\n\nand/or\nThe cat sat.\nbad \xff byte\n" + b"a" * 60 + b" x\n"
@@ -165,6 +168,92 @@ def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
     assert done.err.count("\n") == 1
 
 
+class TestProvenance:
+    @pytest.mark.parametrize("suffix", ["h5", "npz", "parquet", "safetensors"])
+    def test_a_finished_run_is_not_done_again(
+        self, cli: Cli, model_folder: Path, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source, out = tmp_path / "in.txt", tmp_path / f"out.{suffix}"
+        source.write_bytes(TEXT)
+        command = ("embed", source, "-o", out, "-m", model_folder)
+        assert cli(*command).code == 0
+        before = out.stat()
+        monkeypatch.chdir(tmp_path)
+        again = cli("embed", "in.txt", *command[2:])
+        assert again.code == 0
+        assert again.err == (
+            f"{out}: finished already, with the same input and settings: 6 sentences, 16 tokens; --overwrite writes it "
+            "again\n"
+        )
+        assert (out.stat().st_ino, out.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        assert [p.name for p in tmp_path.iterdir() if "partial" in p.name] == []
+        for changed in ([*command, "--overwrite"], [*command, "--restart"], [*command, "--layers", "top"]):
+            assert "finished already" not in cli(*changed).err, changed
+        cli(*command)
+        source.write_bytes(TEXT.replace(b"cat", b"dog"))  # as long
+        assert "6 sentences, 16 tokens\n" in cli(*command).err
+        assert "finished already" in cli(*command).err
+        assert "finished already" not in cli(*command, "--tokenized").err
+
+    def test_standard_input_is_always_read(
+        self, cli: Cli, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for text in (b"a cat.\n", b"a cat.\n"):
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+            assert "1 sentences" in cli("embed", "-", "-m", model_folder, "-o", tmp_path / "out.h5").err
+
+    @pytest.mark.parametrize("suffix", ["h5", "npz", "parquet", "safetensors"])
+    def test_info_says_how_a_file_was_made(
+        self, cli: Cli, model_folder: Path, elmo: Elmo, tmp_path: Path, suffix: str
+    ) -> None:
+        (tmp_path / "in.txt").write_bytes(TEXT)
+        out = tmp_path / f"out.{suffix}"
+        cli("embed", tmp_path / "in.txt", "-o", out, "-m", model_folder, "--layers", "top")
+        told = json.loads(cli("info", out, "--json").out)
+        assert told["fingerprint"] == elmo.fingerprint
+        assert told["model"] == str(model_folder)
+        assert told["version"] == elmokit.__version__
+        assert (told["layers"], told["sentences"], told["tokens"]) == ("top", 6, 16)
+        assert told["tokenizer"].startswith("english ")
+        assert told["input"].startswith("in.txt (")
+        lines = cli("info", out).out.splitlines()
+        assert f"fingerprint   {elmo.fingerprint}" in lines
+
+    @pytest.mark.parametrize("suffix", ["h5", "npz", "parquet", "safetensors"])
+    def test_damaged_files_are_not_taken_for_finished(
+        self, cli: Cli, model_folder: Path, tmp_path: Path, suffix: str
+    ) -> None:
+        source, out = tmp_path / "in.txt", tmp_path / f"out.{suffix}"
+        source.write_bytes(TEXT)
+        command = ("embed", source, "-o", out, "-m", model_folder)
+        cli(*command)
+        whole = out.read_bytes()
+        for damaged in (b"", whole[:100], whole[:-100], bytes(200)):
+            out.write_bytes(damaged)
+            done = cli(*command)
+            assert done.code == 0
+            assert "finished already" not in done.err
+            assert out.read_bytes() == whole
+
+
+def test_progress_on_a_plain_file(
+    cli: Cli, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress(TEXT * 200))
+    done = cli("embed", tmp_path / "in.txt.gz", "-o", tmp_path / "out.npz", "-m", model_folder, "--batch-tokens", 40)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.err)
+    assert re.search(r"embedding ━.* 100% 1,200 sentences, [\d,]+/s, 0:00 left", shown), shown[-300:]
+
+
+def test_pace_counts_from_where_a_run_resumed() -> None:
+    assert describe_pace((0.0, 0, 0), (0.0, 0, 0), 100) == "0 sentences"
+    assert describe_pace((5.0, 400, 40), (15.0, 500, 60), 1000) == "60 sentences, 2/s, 0:50 left"
+    assert describe_pace((0.0, 0, 0), (10.0, 10, 2000), 100_000) == "2,000 sentences, 200/s, 27:46:30 left"
+    assert describe_pace((0.0, 0, 0), (10.0, 0, 20), None) == "20 sentences, 2/s"
+
+
 class TestKilled:
     LINES = b"".join(b"word%d and some others of its kind .\n" % (k % 50) for k in range(400))
 
@@ -194,6 +283,7 @@ class TestKilled:
         running.communicate()
         assert not out.exists()
         _, said = process("embed", source, *self.options(out, model_folder)).communicate()
+        assert re.search(rb"^\S*out.h5: resuming after \d+ sentences\n", said)
         assert b"taken over from an earlier run" in said
         process("embed", source, *self.options(whole, model_folder)).communicate()
         assert out.read_bytes() == whole.read_bytes()

@@ -258,7 +258,7 @@ def test_joined_parts_without_such_a_mode_run_in_float32() -> None:
 
     joined = Joined([elmo, Other(MODEL.pretrained, device="cpu")])
     vector = joined.encode("one sentence")
-    np.testing.assert_array_equal(vector[:64], elmo.encode("one sentence"))
+    np.testing.assert_allclose(vector[:64], elmo.encode("one sentence"), atol=1e-6)  # torch takes the mean
     np.testing.assert_allclose(vector[64:], ELMOS["float32"].encode("one sentence"), atol=1e-6)
 
 

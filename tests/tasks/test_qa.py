@@ -10,12 +10,12 @@ import torch
 from class_data import batch_of, features
 
 import models
+from elmokit.config import plain
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.tasks.qa.data import Question
 from elmokit.tasks.qa.task import QA, AnswererNetwork, QuestionAnswerer, QuestionSettings, answer_of
 from elmokit.tasks.run import train_task
-from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import default_setup, load_setup
 from elmokit.tasks.words import WordFeaturesConfig, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
@@ -187,12 +187,17 @@ def test_a_saved_model_answers_questions(tmp_path: Path) -> None:
     folder = model.save(tmp_path / "model", with_encoder=True)
     answerer = QuestionAnswerer.from_pretrained(folder, device="cpu")
     passage = "  k1 v2 v3 k4 v1"
-    found = answerer.predict(passage, "what is k4")
+    found = answerer.predict((passage, "what is k4"))
     assert found.text == passage[found.start : found.end]
     assert 1 <= len(found.text.split()) == found.words[1] - found.words[0] <= 2
     assert 0 < found.probability < 1
-    assert answerer.predict_questions(passage, ["what is k4", "what is k1"])[0] == found
-    assert answerer.predict("", "what is k4").text == ""
+    first, _ = answerer.predict([(passage, "what is k4"), (passage, "what is k1")])
+    assert first == replace(found, probability=pytest.approx(found.probability, rel=1e-4))
+    with pytest.warns(DeprecationWarning, match="predict_questions"):
+        assert answerer.predict_questions(passage, ["what is k4"])[0].words == found.words
+    assert answerer.predict(("", "what is k4")).text == ""
+    with pytest.raises(InputError, match="got 'what is k4'; expected a tuple of two texts"):
+        answerer.predict("what is k4")
     assert answerer.evaluate(train) == model.evaluate(train)
 
 

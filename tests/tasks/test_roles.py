@@ -11,13 +11,13 @@ from class_data import batch_of, features
 from torch import Tensor
 
 import models
+from elmokit.config import plain
 from elmokit.encoders import Elmo
 from elmokit.errors import ConfigError, InputError
 from elmokit.tasks.labels import Span, convert_tags, write_tags
 from elmokit.tasks.roles.data import Proposition, read_propositions
 from elmokit.tasks.roles.task import ROLES, RoleLabeller, Roles, RoleSettings, RolesNetwork, proposition_of
 from elmokit.tasks.run import train_task
-from elmokit.tasks.settings import plain
 from elmokit.tasks.setup import default_setup, load_setup
 from elmokit.tasks.words import WordFeaturesConfig, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer

@@ -1,12 +1,17 @@
 """Saved task models: the same predictions, the same encoder and tokenizer or none."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_tasks import small_data, small_setup, tiny_elmo
 
+import elmokit
 import models
 from elmokit import Tagger, TaskModel
 from elmokit.encoders import Elmo
@@ -53,6 +58,50 @@ def test_the_same_predictions_with_places_in_the_text(model: TaskModel[Any, Any]
     assert sorted(path.name for path in folder.iterdir()) == [
         *("config.json", "training.json", "weights.safetensors", "words.txt"),
     ]
+
+
+def test_what_predict_cannot_take_is_refused(model: TaskModel[Any, Any]) -> None:
+    assert model.predict(("Bob", "Ann")) == [model.predict("Bob"), model.predict("Ann")]  # a tuple of texts is a list
+    assert model.predict([]) == []
+    for wrong in (3, b"Bob", {"text": "Bob"}, np.array(["Bob"])):
+        with pytest.raises(InputError, match=rf"predict got a {type(wrong).__name__}; expected one thing or a list"):
+            model.predict(wrong)
+    with pytest.raises(InputError, match=r"got '3' \(int\); expected a text, or a list of texts"):
+        model.predict([3])
+    with pytest.raises(InputError, match=r"got \"\('Bob', 'Ann'\)\" \(tuple\); expected a text"):
+        model.predict([("Bob", "Ann")])
+
+
+@pytest.mark.slow
+def test_predict_is_typed(tmp_path: Path) -> None:
+    """One thing to one answer, a list to a list, for each kind of model."""
+    (tmp_path / "typed.py").write_text(
+        """
+from typing import assert_type
+from elmokit import Classifier, CoreferenceResolver, PairClassifier, QuestionAnswerer, RoleLabeller, Tagger
+from elmokit.tasks import Answer, ClassPrediction, Resolved, Roles, TaggedSentence
+
+def check(a: Classifier, b: CoreferenceResolver, c: PairClassifier, d: QuestionAnswerer, e: RoleLabeller, f: Tagger):
+    assert_type(a.predict(""), ClassPrediction)
+    assert_type(a.predict([""]), list[ClassPrediction])
+    assert_type(b.predict(""), Resolved)
+    assert_type(b.predict([""]), list[Resolved])
+    assert_type(c.predict(("", "")), ClassPrediction)
+    assert_type(c.predict([("", "")]), list[ClassPrediction])
+    assert_type(d.predict(("", "")), Answer)
+    assert_type(d.predict([("", "")]), list[Answer])
+    assert_type(e.predict(""), list[Roles])
+    assert_type(e.predict([""]), list[list[Roles]])
+    assert_type(f.predict(""), list[TaggedSentence])
+    assert_type(f.predict([""]), list[list[TaggedSentence]])
+""",
+        encoding="utf-8",
+    )
+    options = ["--check-untyped-defs", "--ignore-missing-imports", "--follow-imports", "silent"]
+    command = [sys.executable, "-m", "mypy", *options, "--cache-dir", tmp_path / "cache", "typed.py"]
+    found_at = {**os.environ, "MYPYPATH": str(Path(elmokit.__file__).parents[1])}
+    done = subprocess.run(command, cwd=tmp_path, env=found_at, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_another_encoder_is_refused(model: TaskModel[Any, Any], tmp_path: Path, encoder_folder: Path) -> None:

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
+from elmokit.config import plain, revive, setting
 from elmokit.errors import ConfigError
-from elmokit.tasks.settings import plain, revive, setting
 from elmokit.tasks.task import text_of, word_places
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, load_tokenizer
@@ -37,13 +37,13 @@ def test_configurations_go_through_json_and_back() -> None:
     ("change", "told"),
     [
         ({"hiden": 3}, "unknown field 'hiden'; the fields are column, features, hidden"),
-        ({"hidden": "3"}, "hidden is '3'; expected a int"),
-        ({"hidden": True}, "hidden is True; expected a int"),
-        ({"scheme": "BIO"}, "scheme is 'BIO'; expected one of IOB2, IOBES"),
-        ({"labels": "A"}, "labels is 'A'; expected a list"),
-        ({"column": 1.5}, "column is 1.5"),
+        ({"hidden": "3"}, 'hidden is "3"; expected a whole number'),
+        ({"hidden": True}, "hidden is true; expected a whole number"),
+        ({"scheme": "BIO"}, 'scheme is "BIO"; expected one of IOB2, IOBES'),
+        ({"labels": "A"}, 'labels is "A"; expected a list'),
+        ({"column": 1.5}, "column is 1.5; expected a whole number or a string"),
         ({"features": 3}, "features is 3; expected an object"),
-        ({"features": {"char_filters": [[1]]}}, r"char_filters is \[1\]; expected 2 values"),
+        ({"features": {"char_filters": [[1]]}}, r"features.char_filters is \[\[1\]\]; expected pairs of whole numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], told: str) -> None:
@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_refused(change: dict[str, object], told: str) -> N
 
 
 def test_missing_fields_are_told() -> None:
-    with pytest.raises(ConfigError, match="the file: field 'labels' is missing"):
+    with pytest.raises(ConfigError, match="the file: labels is missing; expected a list"):
         revive(Config, {"features": {}}, source="the file")
 
 

@@ -68,7 +68,7 @@ def test_mixes_are_apart() -> None:
     with torch.no_grad():
         made.mixes["output"].weights[2] = 2.0
         made.mixes["output"].gamma[:] = 3.0
-    assert float(made.penalty().detach()) == pytest.approx(0.5 * 4)
+    assert float(made.penalty().detach()) == pytest.approx(0.5 * 4, rel=1e-5)
     words = WordReader(VOCABULARY, made.config).batch(SENTENCES, stack=layers([3, 1, 0, 5]))
     assert words.stack is not None
     values = words.stack.values

@@ -160,7 +160,7 @@ CASES = {
     "not text": (options(b"\xff\xfe\x00\x01"), JSON, ["not JSON"]),
     "a JSON list": (options("[1, 2]"), JSON, ["[1, 2]", "object"]),
     "JSON too deep": (options("[" * 100_000), JSON, ["not JSON"]),
-    "no lstm": (options(changed("lstm")), JSON, ["'lstm'", "missing"]),
+    "no lstm": (options(changed("lstm")), JSON, ["lstm is missing"]),
     "no dim": (options(changed("lstm.dim")), JSON, ["lstm.dim", "missing", "whole number"]),
     "dim is a string": (options(changed("lstm.dim", "6")), JSON, ["lstm.dim", '"6"', "whole number"]),
     "dim is true": (options(changed("lstm.dim", True)), JSON, ["lstm.dim", "true"]),

@@ -178,12 +178,12 @@ DAMAGE = {
     ),
     "foreign config": (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "not a model of elmokit"),
     "newer": (lambda f: edit_config(f, version=99), "format version 99, this elmokit reads up to 1"),
-    "no model": (lambda f: edit_config(f, model=None), r"config\.json: field 'model' is null, expected an object"),
+    "no model": (lambda f: edit_config(f, model=None), r"config\.json: model is null; expected an object"),
     "list elsewhere": (
         lambda f: edit_config(f, vocabulary={"file": "../official/vocab.txt", "size": 5, "digest": ""}),
-        r"field 'vocabulary\.file' is \"\.\./official/vocab\.txt\"",
+        r"vocabulary\.file is \"\.\./official/vocab\.txt\"",
     ),
-    "unknown codec": (lambda f: edit_config(f, codec={"kind": "sounds"}), r"field 'codec\.kind' is \"sounds\""),
+    "unknown codec": (lambda f: edit_config(f, codec={"kind": "sounds"}), r"codec\.kind is \"sounds\""),
     "wrong codec": (lambda f: edit_config(f, codec={"kind": "dictionary"}), "no characters listed"),
 }
 

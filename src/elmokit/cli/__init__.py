@@ -1,4 +1,4 @@
-"""`elmokit`: one file per command, heavy imports inside the commands, so that --help is quick."""
+"""The command line: one file per command; heavy imports are inside the commands, so that --help is quick."""
 
 import inspect
 from typing import Any

@@ -38,11 +38,11 @@ def read_corpus(
 
 
 def name_corpus(arguments: Sequence[str]) -> str:
-    """What a corpus is called: its files and a digest of what is in them; nothing for standard input."""
+    """What a corpus is called: its files and a digest of what is in them; nothing where one is a stream."""
     from elmokit.formats import expand_inputs
 
     sources = expand_inputs(arguments)
-    if any(str(source) == "-" for source in sources):
+    if any(str(source) == "-" or not Path(source).is_file() for source in sources):
         return ""
     digest = hashlib.blake2b(digest_size=8)
     for source in sources:

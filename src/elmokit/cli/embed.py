@@ -1,17 +1,16 @@
 """`elmokit embed`: text to vectors, on the screen or in a file."""
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from elmokit.encoders import Encoder
     from elmokit.formats import ReadReport
     from elmokit.store import StoreOptions, StoreReport
-    from elmokit.text import Sentence
 
 
 def embed(
@@ -55,7 +54,10 @@ def embed(
     ] = "default",
     normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1.")] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Throw away what a killed run left and begin anew.")
+        bool, typer.Option("--restart", help="Throw away what an unfinished run has left, and start again.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write the file again, even if it is finished.")
     ] = False,
     use_sentence_keys: Annotated[
         bool, typer.Option("--use-sentence-keys", help="HDF5: key by sentence instead of line number.")
@@ -81,14 +83,16 @@ def embed(
         elmokit embed corpus.txt -o bert.h5 -m bert:google-bert/bert-base-cased
         elmokit embed corpus.txt -o glove.h5 -m glove.6B.100d.txt --unknown mean
 
-    HDF5 has the layout of AllenNLP's elmo command: a dataset per line, named by its number from 0. A run that was
-    killed goes on where it was when the same command is given again; until it is complete, the file is not there.
+    HDF5 has the layout of AllenNLP's elmo command: a dataset per line, named by its number from 0.
+
+    The file appears when it is complete. The same command again resumes an unfinished run; of a finished one it says
+    so and does nothing, unless the input has changed. `elmokit info FILE` shows how a file was made.
     """
-    from elmokit.cli.inputs import is_source, read_inputs
+    from elmokit.cli.inputs import is_source, name_inputs, read_inputs
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
     from elmokit.layers import LayerChoice
-    from elmokit.store import StoreOptions
+    from elmokit.store import StoreOptions, write_vectors
     from elmokit.store.write import check_target
     from elmokit.text import load_tokenizer
 
@@ -121,32 +125,41 @@ def embed(
         use_sentence_keys=use_sentence_keys,
         forget_sentences=forget_sentences,
     )
-    done = _write(encoder, sentences, output, options, restart=restart)
+    name = name_inputs(inputs, format=format, field=field, tokenized=tokenized)
+    with _progress(inputs, output, read) as told:
+        done = write_vectors(
+            encoder, sentences, output, options=options, name=name, restart=restart, overwrite=overwrite, told=told
+        )
     _tell(done, read, output, options, longest_word=encoder.longest_word)
 
 
-def _write(
-    encoder: "Encoder", sentences: "Iterator[Sentence]", output: Path, options: "StoreOptions", *, restart: bool
-) -> "StoreReport":
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+@contextmanager
+def _progress(inputs: list[str], output: Path, read: "ReadReport") -> "Iterator[Callable[[StoreReport], None]]":
+    """A bar, and where an unfinished run resumes; what this gives is called with how far the work is."""
+    from elmokit.cli.inputs import measure_inputs
+    from elmokit.cli.progress import reading
 
-    from elmokit.store import write_vectors
+    with reading("embedding", total=measure_inputs(inputs)) as bar:
 
-    console = Console(stderr=True)
-    counted = MofNCompleteColumn(), TextColumn("sentences"), TimeElapsedColumn()
-    shown = SpinnerColumn(), TextColumn("embedding"), *counted
-    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("embedding", total=None)
-        return write_vectors(
-            encoder, sentences, output, options=options, restart=restart, seen=lambda n: progress.advance(task, n)
-        )
+        def told(report: "StoreReport") -> None:
+            if not report.sentences and report.resumed_at:
+                bar.say(f"{output}: resuming after {report.resumed_at:,} sentences")
+            bar.update(read.consumed, report.sentences, done=report.sentences <= report.resumed_at)
+
+        yield told
 
 
 def _tell(
     done: "StoreReport", read: "ReadReport", output: Path, options: "StoreOptions", *, longest_word: int | None
 ) -> None:
     """What was written, and what was met on the way: nothing is dropped or changed in silence."""
+    if done.known:
+        typer.echo(
+            f"{output}: finished already, with the same input and settings: {done.sentences:,} sentences, "
+            f"{done.tokens:,} tokens; --overwrite writes it again",
+            err=True,
+        )
+        return
     keyed = options.use_sentence_keys and output.suffix.lower() in (".h5", ".hdf5")
     typer.echo(f"{output}: {done.sentences:,} sentences, {done.tokens:,} tokens", err=True)
     notes = [

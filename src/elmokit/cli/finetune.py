@@ -23,7 +23,7 @@ def finetune(
     config: Config = None,
     heldout_corpus: HeldOut = None,
     new_softmax: NewSoftmax = False,
-    device: Device = None,
+    device: Device = "auto",
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:

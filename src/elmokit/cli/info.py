@@ -1,4 +1,4 @@
-"""`elmokit info`: what a model is."""
+"""`elmokit info`: what a model is, or how a file of vectors was made."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,9 @@ INPUTS = {"bytes": "UTF-8 bytes", "words": "words of a vocabulary", "dictionary"
 def info(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="MODEL", help="Model folder, archive, .hdf5 file or hub id; default the bundled one."),
+        typer.Argument(
+            metavar="MODEL|VECTORS", help="Model folder, archive or hub id, or a file of vectors; default bundled."
+        ),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
@@ -34,13 +36,21 @@ def info(
         elmokit info my-elmo/
         elmokit info 144.zip --json
 
-    Of a task model, its scores in training, its encoder and the weights of its layers are shown.
+    Of a task model, its scores in training, its encoder and the weights of its layers are shown. Of a file that
+    `elmokit embed` wrote: the model, its layers, tokenizer and arithmetic, the input and the version of elmokit:
+
+        elmokit info vectors.h5
     """
     import json
     from pathlib import Path
 
     if model is not None and (config := _task_config(Path(model))) is not None:
         typer.echo(json.dumps(config, indent=2) if as_json else "\n".join(_task_lines(config)))
+        return
+
+    if model is not None and (stored := _stored_vectors(Path(model))) is not None:
+        shown = (f"{name.replace('_', ' '):<12}  {value}" for name, value in stored.items() if value not in (None, ""))
+        typer.echo(json.dumps(stored, indent=2) if as_json else "\n".join(shown))
         return
 
     from elmokit.encoders.load import load_encoder, source_kind
@@ -58,6 +68,21 @@ def info(
         typer.echo(json.dumps(facts, indent=2))
     else:
         _print(facts)
+
+
+def _stored_vectors(path: "Path") -> dict[str, Any] | None:
+    """How a file of vectors was made; None for any other place."""
+    if not path.is_file():
+        return None
+    from elmokit.config import plain
+    from elmokit.store import read_provenance
+    from elmokit.store.hdf5 import holds_sentences
+
+    if (made := read_provenance(path)) is not None:
+        return {"vectors": str(path), **plain(made)}
+    if path.suffix.lower() in (".npz", ".parquet") or holds_sentences(path):
+        return {"vectors": str(path), "made_by": "not recorded: elmokit 0.1.0 or another tool"}
+    return None
 
 
 def _task_config(folder: "Path") -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ Preset = Annotated[str, typer.Option(help=f"the model's size: {', '.join(PRESETS
 Config = Annotated[Path | None, typer.Option(help="a TOML file of the fields below")]
 HeldOut = Annotated[list[str] | None, typer.Option("--heldout-corpus", help="validate on this text, not on a share")]
 Prepared = Annotated[Path | None, typer.Option(help="folder of the prepared text, for several runs to share")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: a GPU if there is one")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N; auto is a GPU if there is one")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress display; the log is written all the same")]
 
 
@@ -31,7 +31,7 @@ def pretrain(
     config: Config = None,
     heldout_corpus: HeldOut = None,
     prepared: Prepared = None,
-    device: Device = None,
+    device: Device = "auto",
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:

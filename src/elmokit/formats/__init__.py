@@ -1,6 +1,6 @@
 """Bytes to Sentences: compressed streams, plain text, JSON lines, CoNLL-U, column files, tables; and atomic writing."""
 
-from elmokit.formats.atomic import atomic_path, atomic_write, write_text
+from elmokit.formats.atomic import atomic_folder, atomic_path, atomic_write, sweep_drafts, write_text
 from elmokit.formats.cache import default_cache
 from elmokit.formats.columns import ColumnSentence, read_columns
 from elmokit.formats.conllu import ConlluSentence, read_conllu
@@ -16,6 +16,7 @@ __all__ = [
     "Format",
     "ReadReport",
     "Unit",
+    "atomic_folder",
     "atomic_path",
     "atomic_write",
     "default_cache",
@@ -30,5 +31,6 @@ __all__ = [
     "read_parquet",
     "read_sentences",
     "sentence_of",
+    "sweep_drafts",
     "write_text",
 ]

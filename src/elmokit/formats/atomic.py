@@ -1,20 +1,31 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all.
+
+What is being written lies in a hidden draft folder, `.NAME.<12 hex digits>.tmp`, which its writer keeps locked. A lock
+ends with its process, however that ends. So an unlocked draft was left behind by a kill; the next writer removes it.
+"""
 
 import contextlib
+import errno
 import os
+import re
 import secrets
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from elmokit.errors import InputError
 
+DRAFT = re.compile(r"\..*\.[0-9a-f]{12}\.tmp")
+
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A path beside `path` to write to, moved over it when the block ends well and removed when it does not.
+    """A path to write a file to, moved to `path` when the block ends well and removed when it does not.
 
-    For libraries that want a file name. A device or pipe (`/dev/stdout`) is handed out as it is: it cannot be replaced.
+    For libraries that want a file name. The file's mode follows the umask, whatever mode a library gave it. A device or
+    pipe (`/dev/stdout`) is handed out as it is: it cannot be replaced.
     """
     target = Path(os.path.realpath(path))  # a link stays a link; what it points at is replaced
     if target.is_dir():
@@ -24,24 +35,20 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         yield target
         return
-    # The folder's limit on names is 255 bytes, and the target's own name may come near it.
-    temporary = target.with_name(f".{target.name[:50]}.{secrets.token_hex(6)}.tmp")
-    try:
-        yield temporary
-        _sync(temporary)
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with _draft_folder(target) as draft:
+        part = draft / "draft"
+        yield part
+        _finish(part)
+        os.replace(part, target)
     _sync(target.parent)
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """A binary file that replaces `path` when the block ends well; wrap it in `io.TextIOWrapper` or encode for text."""
-    with atomic_path(path) as temporary:
+    with atomic_path(path) as part:
         try:
-            stream = temporary.open("wb")
+            stream = part.open("wb")
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from error
         with stream:
@@ -52,6 +59,99 @@ def write_text(path: str | Path, text: str) -> None:
     """Text as UTF-8, atomically, with newlines as they are."""
     with atomic_write(path) as stream:
         stream.write(text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path, *, last: str) -> Iterator[Path]:
+    """An empty folder to write files into, which becomes the folder `path` when the block ends well.
+
+    Where `path` exists already, the files move into it one by one, the one named `last` at the end, so that it never
+    describes files that are not there yet. Other files there stay. Writers to one folder take turns.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{path}: is a file, expected the name of a folder to write")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    there = target.is_dir()  # then the draft lies inside: the folder above may be read-only, or on another disk
+    with _draft_folder(target / target.name if there else target) as draft:
+        yield draft
+        for part in draft.iterdir():
+            _finish(part)
+        _sync(draft)
+        if there or not _renamed(draft, target):
+            with _folder_lock(target):
+                for part in sorted(draft.iterdir(), key=lambda part: (part.name == last, part.name)):
+                    os.replace(part, target / part.name)
+            _sync(target)
+    _sync(target.parent)
+
+
+def sweep_drafts(folder: Path) -> None:
+    """Removes the drafts that killed processes left in a folder, and none of a process that is alive."""
+    if sys.platform == "win32":
+        return
+    with os.scandir(folder) as entries:
+        drafts = [
+            entry.path for entry in entries if DRAFT.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+        ]
+    for draft in drafts:
+        with contextlib.suppress(OSError), _folder_lock(draft, wait=False):  # in use, gone, or no locks on this disk
+            shutil.rmtree(draft)
+
+
+@contextlib.contextmanager
+def _draft_folder(target: Path) -> Iterator[Path]:
+    """A hidden folder beside `target`, locked while the block runs and removed after it."""
+    # The limit on names is 255 bytes, and the target's own name may come near it.
+    name = os.fsencode(target.name)[:200].decode("utf-8", "ignore")
+    with contextlib.ExitStack() as stack:
+        while True:
+            draft = target.with_name(f".{name}.{secrets.token_hex(6)}.tmp")
+            try:
+                sweep_drafts(target.parent)
+                draft.mkdir()
+            except OSError as error:
+                raise InputError(f"{target}: cannot be written: {error.strerror}") from error
+            stack.callback(shutil.rmtree, draft, ignore_errors=True)
+            with contextlib.suppress(OSError):  # no locks on this disk: nothing is swept there either
+                stack.enter_context(_folder_lock(draft))
+            if draft.exists():  # or another writer swept it away before it was locked
+                break
+        yield draft
+
+
+def _finish(part: Path) -> None:
+    """The mode that the umask gives, as the draft folder around it has, and all bytes on the disk."""
+    usual = part.parent.stat().st_mode & 0o666
+    if part.stat().st_mode & 0o777 != usual:
+        part.chmod(usual)
+    _sync(part)
+
+
+def _renamed(draft: Path, target: Path) -> bool:
+    """Moves the whole folder; False where another writer has made `target` meanwhile."""
+    try:
+        os.rename(draft, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _folder_lock(folder: str | Path, *, wait: bool = True) -> Iterator[None]:
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

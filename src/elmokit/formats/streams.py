@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -39,6 +40,7 @@ class ReadReport:
     lines: int = 0
     blank_lines: int = 0
     bad_bytes: int = 0
+    consumed: int = dataclass_field(default=0, compare=False)  # bytes of the files, as they are on the disk
 
     def add(self, other: "ReadReport") -> None:
         for field in fields(self):
@@ -84,9 +86,11 @@ def read_lines(source: str | Path, *, report: ReadReport | None = None) -> Itera
     """The lines of a file without their ends; `report` is kept up to date as they are taken."""
     report = ReadReport() if report is None else report
     report.files += 1
+    before = report.consumed
     with open_bytes(source) as stream:
         first = True
         for line in stream:
+            report.consumed = before + stream.consumed
             if first:
                 line, first = without_bom(line, source_name(source)), False
             text, bad = decode(line[: -2 if line.endswith(b"\r\n") else -1] if line.endswith(b"\n") else line)

@@ -27,10 +27,12 @@ def read_parquet(path: str | Path, *, field: str = "text", report: ReadReport | 
             if field not in table.schema_arrow.names:
                 known = ", ".join(map(repr, table.schema_arrow.names))
                 raise FormatError(f"{path}: has no column {field!r}; its columns are {known}; choose one of them")
-            row = 0
+            row, before, size = 0, report.consumed if report else 0, Path(path).stat().st_size
             for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=[field]):
                 for value in batch.column(0).to_pylist():
                     row += 1
+                    if report is not None:
+                        report.consumed = before + size * row // table.metadata.num_rows
                     yield unit_of({field: value}, field, f"{path}, row {row}", report)
     except (pyarrow.ArrowException, OSError) as error:
         raise FormatError(f"{path}: not a readable Parquet file ({error}); copy or download it again") from error

@@ -1,18 +1,16 @@
 """Adding text to an index: segments that are whole or not there, and a killed run that goes on where it was."""
 
 import contextlib
-import hashlib
-import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from elmokit.batch import cut_stream
 from elmokit.encoders.encoder import Encoder
-from elmokit.errors import InputError
+from elmokit.formats import sweep_drafts
+from elmokit.formats.resumable import Position, read_chunks
+from elmokit.formats.resumable import locked as locked_file
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
 from elmokit.index.selection import WordFilter
 from elmokit.index.settings import Manifest
@@ -37,17 +35,9 @@ class GrowthReport:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time; the lock goes with the process, however that ends. Drafts of a killed one are removed."""
-    with (folder / "lock").open("a+b") as file:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{folder} is being written by another run; wait for it to end") from None
-        for draft in folder.glob(".*.tmp"):
-            draft.unlink()
+    """One writer at a time. Drafts of a killed one are removed."""
+    with locked_file(folder / "lock", busy=f"{folder} is being written by another run; wait for it to end"):
+        sweep_drafts(folder)
         yield
 
 
@@ -75,43 +65,37 @@ def add_text(
 ) -> GrowthReport:
     """Embed what run number `run` does not have yet.
 
-    Chunks and segments are cut by the input alone and the word cache starts empty in each segment, so a resumed run
-    makes the same files as one that was never killed.
+    The word cache starts empty in each segment, so a resumed run makes the same files as one that was never killed.
     """
     segments = read_segments(folder)
-    last = max((s.progress for s in segments if s.progress.run == run), key=lambda p: p.sentences, default=None)
-    done = last or Progress(run)
+    done = max((s.progress.position for s in segments if s.progress.run == run), default=Position())
     report = GrowthReport(resumed_at=done.sentences)
     kept = WordFilter(manifest.settings, counts)
     writer = SegmentWriter(manifest.width, manifest.settings.precision)
-    digest, number, held = hashlib.blake2b(digest_size=16), len(segments), 0
-    for chunk in cut_stream(sentences, tokens=CHUNK_TOKENS):
-        for sentence in chunk:
-            digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
-        report.sentences += len(chunk)
-        report.tokens += sum(map(len, chunk))
-        report.empty += sum(not len(sentence) for sentence in chunk)
-        if report.sentences <= done.sentences:
-            if report.sentences == done.sentences and digest.hexdigest() != done.digest:
-                raise _other_text(folder, manifest, run)
-            continue
-        if report.sentences - len(chunk) < done.sentences:
-            raise _other_text(folder, manifest, run)
-        if not held:
-            encoder.forget_words()
-        _embed(writer, encoder, chunk, kept, layers=manifest.settings.layers, batch_tokens=batch_tokens)
-        held += sum(map(len, chunk))
-        if writer.rows >= SEGMENT_ROWS or (writer.rows and held >= SEGMENT_TOKENS):
-            writer.write(_path(folder, number), Progress(run, report.sentences, digest.hexdigest()))
-            report.occurrences += writer.rows
-            writer = SegmentWriter(manifest.width, manifest.settings.precision)
-            number, held = number + 1, 0
-        told(report)
-    if report.sentences < done.sentences:
-        raise _other_text(folder, manifest, run)
-    if writer.rows:
-        writer.write(_path(folder, number), Progress(run, report.sentences, digest.hexdigest()))
+    number, held, end = len(segments), 0, done
+
+    def close() -> None:
+        writer.write(folder / f"segment-{number:06d}.safetensors", Progress(run, *end))
         report.occurrences += writer.rows
+
+    what = f"{folder}: adding {manifest.runs[run].name or 'a text'} was not finished, and the text is another one now"
+    for chunk in read_chunks(sentences, tokens=CHUNK_TOKENS, done=done, what=what):
+        tokens = sum(map(len, chunk.sentences))
+        report.sentences += len(chunk.sentences)
+        report.tokens += tokens
+        report.empty += sum(not len(sentence) for sentence in chunk.sentences)
+        if not chunk.done:
+            if not held:
+                encoder.forget_words()
+            _embed(writer, encoder, chunk.sentences, kept, layers=manifest.settings.layers, batch_tokens=batch_tokens)
+            held, end = held + tokens, chunk.end
+            if writer.rows >= SEGMENT_ROWS or (writer.rows and held >= SEGMENT_TOKENS):
+                close()
+                writer = SegmentWriter(manifest.width, manifest.settings.precision)
+                number, held = number + 1, 0
+        told(report)
+    if writer.rows:
+        close()
     return report
 
 
@@ -129,15 +113,3 @@ def _embed(
     stream = encoder.stream([sentence for sentence, _ in chosen], layers=layers, batch_tokens=batch_tokens)
     for (sentence, positions), (_, vectors) in zip(chosen, stream, strict=True):
         writer.add(sentence, positions, np.asarray(vectors[positions], dtype=np.float32))
-
-
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"segment-{number:06d}.safetensors"
-
-
-def _other_text(folder: Path, manifest: Manifest, run: int) -> InputError:
-    name = manifest.runs[run].name
-    return InputError(
-        f"{folder}: adding {name or 'a text'} was not finished, and the text given now is another one; repeat that run "
-        "to finish it, or drop what it has added with --restart (restart=True)"
-    )

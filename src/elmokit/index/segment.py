@@ -19,6 +19,7 @@ from safetensors.numpy import save
 
 from elmokit.errors import FormatError
 from elmokit.formats import atomic_path
+from elmokit.formats.resumable import Position
 from elmokit.index.settings import Precision
 from elmokit.text import Sentence
 
@@ -34,6 +35,10 @@ class Progress:
     run: int
     sentences: int = 0
     digest: str = ""
+
+    @property
+    def position(self) -> Position:
+        return Position(self.sentences, self.digest)
 
 
 def encode_rows(vectors: Rows, precision: Precision) -> tuple[NDArray[Any], Rows]:

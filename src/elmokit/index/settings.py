@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
+from elmokit.config import Count, Positive, Size, check, plain, read_json
 from elmokit.encoders.encoder import Encoder
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import InputError
 from elmokit.formats import write_text
 from elmokit.layers import LayerChoice
 
@@ -30,22 +31,17 @@ class IndexSettings:
     layers: str = "top"
     precision: Precision = "int8"
     punctuation: bool = False  # tokens without a letter or digit too
-    min_length: int = 1  # characters
+    min_length: Count = 1  # characters
     words: tuple[str, ...] = ()
     stop_words: tuple[str, ...] = ()
-    per_word: int | None = None
+    per_word: Positive | None = None
 
     def __post_init__(self) -> None:
+        check(self, error=InputError)
         if LayerChoice.parse(self.layers).kind == "all":
             raise InputError(
                 "an index holds one vector per word, layers 'all' are several; choose 'top', 'average', 'concat:1,2'"
             )
-        if self.precision not in get_args(Precision):
-            raise InputError(
-                f"precision {self.precision!r} not understood; expected {' or '.join(get_args(Precision))}"
-            )
-        if self.per_word is not None and self.per_word < 1:
-            raise InputError(f"per_word is {self.per_word}; at least 1 is needed, or None for all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class TextRun:
 
     name: str
     complete: bool = False
-    sentences: int = 0
+    sentences: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ class Manifest:
     model: str  # the encoder's fingerprint
     source: str  # where it was read from
     tokenizer: str
-    width: int
+    width: Size
     settings: IndexSettings
     runs: tuple[TextRun, ...] = field(default=())
 
@@ -83,19 +79,11 @@ class Manifest:
         path = folder / MANIFEST
         if not path.is_file():
             raise InputError(f"{folder}: holds no index (no {MANIFEST}); make one with  elmokit index TEXT -o {folder}")
-        try:
-            fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if (fields.pop("format"), fields.pop("version")) != (MARK, VERSION):
-                raise FormatError(f"{path}: not an index that this version of elmokit reads")
-            stored = fields.pop("settings")
-            lists = {key: tuple(stored[key]) for key in ("words", "stop_words")}
-            runs = tuple(TextRun(**run) for run in fields.pop("runs"))
-            return cls(**fields, settings=IndexSettings(**(stored | lists)), runs=runs)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError(f"{path}: damaged ({error}); restore it, or make the index anew") from error
+        marks = {"format": MARK, "version": VERSION}
+        return read_json(path, cls, marks=marks, advice="restore it, or make the index again")
 
     def write(self, folder: Path) -> None:
-        fields = {"format": MARK, "version": VERSION, **asdict(self)}
+        fields = {"format": MARK, "version": VERSION, **plain(self)}
         write_text(folder / MANIFEST, json.dumps(fields, indent=2))
 
     def with_run(self, number: int, run: TextRun) -> "Manifest":
@@ -111,7 +99,7 @@ class Manifest:
             )
 
     def check_settings(self, settings: IndexSettings, folder: Path) -> None:
-        then, now = asdict(self.settings), asdict(settings)
+        then, now = plain(self.settings), plain(settings)
         changed = [f"{key}: {_shown(then[key])} there, {_shown(now[key])} now" for key in now if then[key] != now[key]]
         if changed:
             raise InputError(

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from elmokit.config import Depth, check
 from elmokit.errors import ConfigError
 from elmokit.kernels import LstmState
 from elmokit.kernels.cpu.copies import sum_of, take_rows, zeros_of
@@ -27,17 +28,16 @@ class BiLMConfig:
 
     tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
     lstm: LstmConfig = field(default_factory=LstmConfig)
-    n_layers: int = 2
+    n_layers: Depth = 2
     skip_connections: bool = True
     directions: tuple[Direction, ...] = ("forward", "backward")
 
     def __post_init__(self) -> None:
+        check(self)
         if self.directions not in (("forward", "backward"), ("forward",), ("backward",)):
             raise ConfigError(
                 f"directions {self.directions} not known; expected forward, backward or both, in that order"
             )
-        if self.n_layers < 1:
-            raise ConfigError(f"n_layers is {self.n_layers}; at least one LSTM layer is needed")
         if self.tokens.projection_dim != self.lstm.projection_dim:
             raise ConfigError(
                 f"tokens of {self.tokens.projection_dim} do not fit an LSTM of {self.lstm.projection_dim}"

@@ -6,11 +6,12 @@ them on loading.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import Count, Pairs, Range, Size, SizeOrNone, check
 from elmokit.errors import ConfigError
 from elmokit.kernels import Filter, char_cnn
 
@@ -21,23 +22,24 @@ OFFICIAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7,
 class TokenEncoderConfig:
     """Characters, words, or both. A zero `char_dim` or `word_dim` switches that input off."""
 
-    char_dim: int = 16
-    n_characters: int = 262  # ids a character row may hold, 0 (never used, a zero row) included
-    max_characters: int = 50
-    filters: tuple[tuple[int, int], ...] = OFFICIAL_FILTERS  # (width, how many)
+    char_dim: SizeOrNone = 16
+    n_characters: SizeOrNone = 262  # ids a character row may hold, 0 (never used, a zero row) included
+    max_characters: Size = 50
+    filters: Pairs = OFFICIAL_FILTERS  # (width, how many)
     activation: Literal["relu", "tanh"] = "relu"
-    n_highway: int = 2
-    word_dim: int = 0
-    n_words: int = 0
-    projection_dim: int = 512  # width of the word vector that comes out
+    n_highway: Annotated[int, Range(0, 1000)] = 2
+    word_dim: SizeOrNone = 0
+    n_words: Annotated[int, Range(0, 1_000_000_000)] = 0
+    projection_dim: Size = 512  # width of the word vector that comes out
     project: bool = True  # False: the features already have that width and go out as they are
-    pad_id: int | None = 261  # the character that fills a row up; None where a row has no such character
+    pad_id: Count | None = 261  # the character that fills a row up; None where a row has no such character
 
     def __post_init__(self) -> None:
-        if self.activation not in ("relu", "tanh"):
-            raise ConfigError(f"activation {self.activation!r} is not known; expected 'relu' or 'tanh'")
+        check(self)
         if not self.char_dim and not self.word_dim:
             raise ConfigError("a token encoder needs characters (char_dim) or words (word_dim); both are 0")
+        if len(self.filters) > 1000:
+            raise ConfigError(f"{len(self.filters)} filters; expected at most 1,000")
         if self.char_dim and (not self.filters or max(w for w, _ in self.filters) > self.max_characters):
             raise ConfigError(f"filters {self.filters} do not fit words of {self.max_characters} characters")
         if not self.project and self.n_features != self.projection_dim:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import Clip, Size, check
 from elmokit.errors import ConfigError
 from elmokit.kernels import LstmRules, LstmState, LstmWeights, clipped_lstm
 
@@ -13,14 +14,15 @@ from elmokit.kernels import LstmRules, LstmState, LstmWeights, clipped_lstm
 class LstmConfig:
     """Every layer is alike: `projection_dim` in, `projection_dim` out, `cell_dim` inside."""
 
-    cell_dim: int = 4096
-    projection_dim: int = 512
+    cell_dim: Size = 4096
+    projection_dim: Size = 512
     project: bool = True  # False: the output is the cell's own, unclipped, and cell_dim == projection_dim
-    cell_clip: float | None = 3.0
-    proj_clip: float | None = 3.0
+    cell_clip: Clip = 3.0
+    proj_clip: Clip = 3.0
     forget_bias: float = 1.0
 
     def __post_init__(self) -> None:
+        check(self)
         if not self.project and self.cell_dim != self.projection_dim:
             raise ConfigError(f"without projection, cell_dim {self.cell_dim} must equal {self.projection_dim}")
 

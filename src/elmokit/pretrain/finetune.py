@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from elmokit.config import plain, read_json
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.formats import write_text
 from elmokit.nn.softmax import Softmax, SoftmaxConfig
 from elmokit.pretrain.checkpoint import checkpoints
-from elmokit.pretrain.config import FinetuneConfig, to_dict
+from elmokit.pretrain.config import FinetuneConfig
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.text import Corpus
@@ -54,7 +55,7 @@ def finetune(
     folder: str | Path,
     *,
     heldout: Corpus | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     show: bool = True,
 ) -> Finetuned:
     """Fine-tunes a model on a corpus into a folder, or goes on with the run that lies there.
@@ -62,9 +63,8 @@ def finetune(
     `heldout` is other text for validation instead of a share of the corpus.
     """
     output = Output.of(pretrained, config)
-    world = World.join(device)
     folder = Path(folder)
-    try:
+    with World.joined(device) as world:
         if world.leads:
             claim(folder, config, model=_digest(pretrained))
         text = load_text(
@@ -73,8 +73,6 @@ def finetune(
             vocabulary=output.vocabulary,
         )  # fmt: skip
         return _Run(config, pretrained, output, text, folder, world, show=show).go()
-    finally:
-        world.leave()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +194,7 @@ class _Run:
     def _before(self, objective: Objective) -> Perplexity:
         path = self.folder / "before.json"
         if path.exists():
-            return Perplexity(**json.loads(path.read_text(encoding="utf-8")))
+            return read_json(path, Perplexity, advice="delete it to measure again")
         found = self.validation(objective, self.world)
         if self.world.leads:
             write_text(path, json.dumps(asdict(found)) + "\n")
@@ -216,7 +214,7 @@ class _Run:
         vocabulary = text.vocabulary.words
         if self.output.order is not None:
             vocabulary = tuple(vocabulary[k] for k in torch.argsort(self.output.order).tolist())
-        told = {"config": to_dict(self.config), "corpus": asdict(text.report), "model": Path(source.source).name}
+        told = {"config": plain(self.config), "corpus": asdict(text.report), "model": Path(source.source).name}
         if before.predictions:
             told |= {"heldout_perplexity_before": asdict(before), "heldout_perplexity": asdict(after)}
         return replace(

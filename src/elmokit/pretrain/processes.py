@@ -1,6 +1,8 @@
 """One process or many: what `torchrun` says about this one, and the few collective calls that training needs."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -8,28 +10,40 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from elmokit.encoders.places import pick_device
+
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """This process among its equals; alone, every call is a no-op."""
+    """This process and the others; alone, every call does nothing."""
 
     rank: int
     size: int
     device: torch.device
 
     @classmethod
-    def join(cls, device: str | None = None) -> "World":
-        """Joins the others where torchrun started several; a GPU for each where there are GPUs."""
+    @contextmanager
+    def joined(cls, device: str | torch.device | None = None) -> Iterator["World"]:
+        """This process and the others that torchrun started, each with a GPU of its own where there are GPUs.
+
+        Afterwards random numbers, the current GPU and the process group are what they were before.
+        """
         size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-        chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if chosen == "cuda":
-            chosen = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-            torch.cuda.set_device(chosen)
-        if size > 1 and not dist.is_initialized():
-            backend = "nccl" if chosen.startswith("cuda") else "gloo"
+        place = pick_device(device or "auto")
+        cuda = place.type == "cuda"
+        if place == torch.device("cuda"):
+            place = pick_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+        starts = size > 1 and not dist.is_initialized()
+        if starts:
             patience = timedelta(hours=12)  # the first process may prepare the corpus for long
-            dist.init_process_group(backend, timeout=patience)
-        return cls(rank, size, torch.device(chosen))
+            dist.init_process_group("nccl" if cuda else "gloo", timeout=patience)
+        try:
+            current = torch.cuda.device(place) if cuda else nullcontext()
+            with current, torch.random.fork_rng(devices=[place] if cuda else []):
+                yield cls(rank, size, place)
+        finally:
+            if starts:
+                dist.destroy_process_group()
 
     @property
     def leads(self) -> bool:
@@ -54,7 +68,3 @@ class World:
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(parts, tensor.contiguous())
         return torch.cat(parts, dim=dim)
-
-    def leave(self) -> None:
-        if self.size > 1 and dist.is_initialized():
-            dist.destroy_process_group()

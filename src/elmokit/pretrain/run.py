@@ -18,11 +18,12 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from elmokit.chars import CodecSpec
+from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError
-from elmokit.formats import write_text
+from elmokit.formats import sweep_drafts, write_text
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.checkpoint import write_error
-from elmokit.pretrain.config import PretrainConfig, from_dict, to_dict
+from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.corpus.lexicon import Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.prepare import CorpusPlan, PrepareProgress, prepare
@@ -43,7 +44,7 @@ def pretrain(
     *,
     heldout: Corpus | None = None,
     prepared: str | Path | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     show: bool = True,
 ) -> Progress:
     """Trains a biLM on a corpus into a folder, or goes on with the run that lies there; returns where it ended.
@@ -52,9 +53,8 @@ def pretrain(
     text, which several runs can share.
     """
     config.model(n_words=config.vocab_size)  # a shape that cannot be is told before the text is read
-    world = World.join(device)
     folder = Path(folder)
-    try:
+    with World.joined(device) as world:
         if world.leads:
             claim(folder, config)
         text = load_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
@@ -79,8 +79,6 @@ def pretrain(
             folder=folder, fingerprint=text.fingerprint, world=world, codes=codes, save_model=save_model, show=show,
         )  # fmt: skip
         return trainer.run()
-    finally:
-        world.leave()
 
 
 def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
@@ -91,12 +89,12 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
     path = folder / "config.json"
     if path.exists():
         try:
-            stored = dict(json.loads(path.read_text(encoding="utf-8")))
-            before = dict(stored.pop("given"))
-            there = from_dict(stored, source=str(path), kind=type(config))
-        except (ValueError, TypeError, KeyError, ConfigError) as error:
+            stored = read_json(path, dict[str, Any], error=ConfigError)
+            before = revive(dict[str, str], stored.pop("given", None), source=f"{path}: given")
+            there = revive(type(config), stored, source=str(path))
+        except ConfigError as error:
             raise ConfigError(
-                f"{folder}: holds something else than such a run ({error}); choose another folder"
+                f"{folder}: holds something other than such a run ({error}); choose another folder"
             ) from None
         changed = there.differences(config)
         changed += [
@@ -110,11 +108,11 @@ def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
                 f"{folder}: holds a run of another configuration ({'; '.join(changed)}); give the same settings to go "
                 "on with it, or another output folder"
             )
-    for leftover in (folder / "checkpoints").glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+    if (folder / "checkpoints").is_dir():
+        sweep_drafts(folder / "checkpoints")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps({**to_dict(config), "given": given}, indent=1) + "\n")
+        write_text(path, json.dumps({**plain(config), "given": given}, indent=1) + "\n")
     except OSError as error:
         raise write_error(error, path, folder / "checkpoints") from error
 
@@ -187,7 +185,7 @@ def packed(
     report = text.report
     extra: dict[str, Any] = {
         "training": {
-            "config": to_dict(config),
+            "config": plain(config),
             "corpus": asdict(report),
             "heldout_perplexity": asdict(perplexity) if perplexity.predictions else None,
         }

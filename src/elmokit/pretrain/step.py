@@ -4,7 +4,6 @@ On one GPU the whole step, some hundreds of small kernels, is captured once and 
 the number of word types is padded up to a capacity, and a window with more types leads to a new capture.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -41,9 +40,10 @@ class Step:
         if self.distributed:
             # A window may have no word of one of an adaptive softmax's clusters.
             idle = isinstance(objective.softmax, AdaptiveSoftmax)
-            # Of filters of width 1, whose gradients differ in the stride of that one place only, in every process.
-            warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
             self.module = DistributedDataParallel(objective, find_unused_parameters=idle)
+            for parameter in objective.parameters():
+                if parameter.requires_grad and 1 in parameter.shape:
+                    parameter.register_hook(_as_laid_out(parameter))  # type: ignore[no-untyped-call]
         # Published gradients are of the sum over a window's steps; Adagrad's rate and clip belong to that scale.
         self.scale = float(config.window) if config.optimizer == "adagrad" else 1.0
         self.states: list[State] = [
@@ -160,6 +160,12 @@ class GraphedStep(Step):
     def _restore(self, before: list[Tensor]) -> None:
         for tensor, value in zip(self._tensors(), before, strict=True):
             tensor.copy_(value)
+
+
+def _as_laid_out(parameter: nn.Parameter) -> Callable[[Tensor], Tensor]:
+    """Gives gradients their parameter's strides. They can differ where a size is 1, of which torch warns."""
+    shape, strides = parameter.shape, parameter.stride()
+    return lambda grad: grad.contiguous().as_strided(shape, strides)
 
 
 class TypeCodes:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit.config import Count, Measured
 from elmokit.nn.score import score
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.processes import World
@@ -24,10 +25,10 @@ BATCH_TOKENS = 8192
 class Perplexity:
     """Forward, backward, and their geometric mean (the exponential of the mean of both losses)."""
 
-    forward: float | None
-    backward: float | None
-    mean: float
-    predictions: int
+    forward: Measured | None
+    backward: Measured | None
+    mean: Measured
+    predictions: Count
 
     @property
     def sides(self) -> dict[str, float]:

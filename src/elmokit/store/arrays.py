@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.store.spool import Record
+from elmokit.store.records import Record
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip can hold: the same vectors make the same file
 
 
-def write_npz(path: Path, records: Iterable[Record]) -> None:
+def write_npz(path: Path, records: Iterable[Record], *, comment: str) -> None:
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        archive.comment = comment.encode()
         for line, record in enumerate(records):
             member = zipfile.ZipInfo(f"{line}.npy", date_time=EPOCH)
             with archive.open(member, "w", force_zip64=record.vectors.nbytes > 1 << 30) as file:

@@ -6,15 +6,14 @@ of it (`forget_sentences`); HDF5 itself takes about 400 bytes and a tenth of a m
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.store.sentences import SentenceIndex
-from elmokit.store.spool import Record
+from elmokit.store.records import Record, SentenceIndex
 
 INDEX = "sentence_to_index"
 LARGEST_STRING = 1 << 20  # bytes of JSON written as the older tools did; a larger one goes to disk piece by piece
@@ -29,10 +28,18 @@ def sentence_key(text: str) -> str:
 
 
 def write_hdf5(
-    path: Path, records: Iterable[Record], index: SentenceIndex, *, sentence_keys: bool = False, forget: bool = False
+    path: Path,
+    records: Iterable[Record],
+    index: SentenceIndex,
+    *,
+    attributes: Mapping[str, str],
+    sentence_keys: bool = False,
+    forget: bool = False,
 ) -> None:
     """`sentence_keys`: keyed by the sentence, duplicates once, empty ones not at all, and no index."""
     with h5py.File(path, "w") as file:
+        for name, value in attributes.items():
+            file.attrs[name] = value
         datasets = _Datasets(file)
         for line, record in enumerate(records):
             if not sentence_keys:
@@ -49,6 +56,25 @@ def write_hdf5(
     with path.open("r+b") as plain:  # straight to where HDF5 will find it: nobody has to hold it all
         plain.seek(offset)
         plain.writelines(_json_pieces(index))
+
+
+def read_attribute(path: Path, name: str) -> bytes | None:
+    """A text among the attributes of a file; None where it or the file is not readable as such."""
+    try:
+        with h5py.File(path, "r") as file:
+            value = file.attrs.get(name)
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError):  # what h5py raises for damaged files
+        return None
+    return value.encode() if isinstance(value, str) else None
+
+
+def holds_sentences(path: Path) -> bool:
+    """Whether this is a file in that layout, with line numbers as keys."""
+    try:
+        with h5py.File(path, "r") as file:
+            return isinstance(file.get("0"), h5py.Dataset)
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError):
+        return False
 
 
 class _Datasets:

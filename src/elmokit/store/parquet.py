@@ -4,14 +4,14 @@ Columns: `sentence` (line number from 0), `position`, `token`, and `vector`, or 
 are kept apart. Sentences without tokens have no row. Written row group by row group; no limit of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from elmokit.errors import MissingExtraError
-from elmokit.store.spool import Record
+from elmokit.store.records import Record
 
 GROUP_BYTES = 32 << 20  # vectors per row group
 GROUP_ROWS = 1 << 15  # tokens are Python objects until they are written: small vectors must not make large groups
@@ -27,14 +27,24 @@ def load_pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...]) -> None:
+def read_metadata(path: Path, name: str) -> bytes | None:
+    """An entry of a file's metadata; None where it is not there or the file is not readable."""
+    pa, pq = load_pyarrow()
+    try:
+        found = (pq.read_schema(path).metadata or {}).get(name.encode())
+    except (OSError, pa.ArrowException):
+        return None
+    return found if isinstance(found, bytes) else None
+
+
+def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...], metadata: Mapping[str, str]) -> None:
     """`axes` is the shape of one token's vectors: (D,) or (L, D)."""
     pa, pq = load_pyarrow()
     width = axes[-1]
     names = ["vector"] if len(axes) == 1 else [f"layer{k}" for k in range(axes[0])]
     vector = pa.list_(pa.float32(), width)
     columns = {"sentence": pa.int64(), "position": pa.int32(), "token": pa.string(), **dict.fromkeys(names, vector)}
-    schema = pa.schema(list(columns.items()))
+    schema = pa.schema(list(columns.items()), metadata=dict(metadata))
     rows = min(max(GROUP_BYTES // (4 * int(np.prod(axes))), 1), GROUP_ROWS)
 
     def table(parts: list[tuple[int, int, Record]]) -> Any:

@@ -1,27 +1,26 @@
 """Vectors to disk: a stream of any length in flat memory, through any number of kills, to a whole file or none."""
 
-import hashlib
-import json
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from elmokit.batch import cut_stream
 from elmokit.encoders.choice import Choice
 from elmokit.encoders.encoder import Encoder, Layers
 from elmokit.encoders.given import Given, read_request
 from elmokit.encoders.places import batch_budget, pick_device
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats import atomic_path
+from elmokit.formats.resumable import Log, open_log, read_chunks
 from elmokit.store.arrays import write_npz, write_safetensors
 from elmokit.store.hdf5 import write_hdf5
 from elmokit.store.parquet import load_pyarrow, write_parquet
-from elmokit.store.sentences import SentenceIndex
-from elmokit.store.spool import Record, Spool, open_spool
+from elmokit.store.provenance import KEY, Provenance, arithmetic_of, read_provenance
+from elmokit.store.records import Record, SentenceIndex
 from elmokit.text import Sentence
 
 SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".safetensors")
@@ -53,6 +52,7 @@ class StoreReport:
     longest: int = 0
     duplicates: int = 0
     resumed_at: int = 0
+    known: bool = False  # the file was finished already, and nothing was done
 
 
 def write_vectors(
@@ -61,13 +61,22 @@ def write_vectors(
     path: str | Path,
     *,
     options: StoreOptions | None = None,
+    name: str = "",
     restart: bool = False,
+    overwrite: bool = False,
     seen: Callable[[int], None] = lambda n: None,
+    told: Callable[[StoreReport], None] = lambda report: None,
 ) -> StoreReport:
-    """Embed the sentences into a .h5, .hdf5, .parquet, .npz or .safetensors file; `seen` is told how many are done.
+    """Embed the sentences into a .h5, .hdf5, .parquet, .npz or .safetensors file.
 
-    Until it is complete the file is not there: vectors are spooled to `<path>.partial/`, and the same call after a kill
-    goes on from the last finished chunk and makes the same file, byte for byte. `restart` throws away what is spooled.
+    The file appears when it is complete. Until then vectors go to `<path>.partial/`. The same call after a kill resumes
+    after the last finished chunk and makes the same file, byte for byte.
+
+    name       what the input is called; a finished file that was made from it with the same settings is kept
+    restart    throw away what an unfinished run has left
+    overwrite  write the file again, even if it is finished
+    seen       is called with the number of sentences in each chunk that is done
+    told       is called with the report when the work begins and after each chunk
     """
     target, options = Path(path), options or StoreOptions()
     check_target(target)
@@ -77,25 +86,49 @@ def write_vectors(
     choice = Choice.of(options.layers, None, default="average")
     axes = choice.axes(encoder.depth, encoder.width)
     report = StoreReport()
-    with open_spool(target, run=_run_of(encoder, options), restart=restart) as spool:
-        _fill(spool, encoder, request.sentences, options, report, seen)
-        index = SentenceIndex(spool.folder / "sentences.sqlite")
-        for line, record in enumerate(spool.records()):
+    made = _provenance(encoder, options, name)
+    folder = target.with_name(target.name + ".partial")
+    with open_log(folder, run=_run_of(encoder, options), restart=restart, later=("arithmetic",)) as log:
+        if not (log.done.sentences or restart or overwrite):
+            stored = _finished(target, made)
+            if stored is not None:
+                log.discard()
+                return StoreReport(stored.sentences, stored.tokens, known=True)
+        if log.unrecorded and log.done.sentences and made.arithmetic:
+            then = f"the {log.done.sentences:,} sentences that an earlier version of elmokit has embedded"
+            warnings.warn(
+                f"{folder} does not say with which arithmetic {then} were made; now it is {made.arithmetic}, and their "
+                "numbers may differ; --restart (restart=True) embeds them again",
+                ElmokitWarning,
+                stacklevel=2,
+            )
+            made = replace(made, arithmetic=f"not recorded, then {made.arithmetic}")
+        report.resumed_at = log.done.sentences
+        told(report)
+        _fill(log, encoder, request.sentences, options, report, seen=seen, told=told)
+        made = replace(made, sentences=report.sentences, tokens=report.tokens)
+        kept = {KEY: made.to_json()}
+
+        def records() -> Iterator[Record]:
+            return map(Record.unpack, log.payloads())
+
+        index = SentenceIndex(folder / "sentences.sqlite")
+        for line, record in enumerate(records()):
             index.add(record.text, line)
         report.duplicates = index.duplicates
         with atomic_path(target) as draft:
             match target.suffix.lower():
                 case ".parquet":
-                    write_parquet(draft, spool.records(), axes=axes)
+                    write_parquet(draft, records(), axes=axes, metadata=kept)
                 case ".npz":
-                    write_npz(draft, spool.records())
+                    write_npz(draft, records(), comment=kept[KEY])
                 case ".safetensors":
-                    write_safetensors(draft, spool.records, axes=axes, metadata={"layers": str(options.layers)})
+                    write_safetensors(draft, records, axes=axes, metadata={"layers": made.layers, **kept})
                 case _:
                     keys, forget = options.use_sentence_keys, options.forget_sentences
-                    write_hdf5(draft, spool.records(), index, sentence_keys=keys, forget=forget)
+                    write_hdf5(draft, records(), index, attributes=kept, sentence_keys=keys, forget=forget)
         index.close()
-        spool.discard()
+        log.discard()
     return report
 
 
@@ -107,35 +140,40 @@ def check_target(target: Path) -> None:
         load_pyarrow()
 
 
+def _finished(target: Path, made: Provenance) -> Provenance | None:
+    """The record of a file that was made in just this way; None where there is no such file, or it is damaged."""
+    try:
+        stored = read_provenance(target)
+    except FormatError:
+        return None
+    return stored if stored is not None and stored.same_run(made) else None
+
+
 def _fill(
-    spool: Spool,
+    log: Log,
     encoder: Encoder,
     sentences: Iterator[Sentence],
     options: StoreOptions,
     report: StoreReport,
+    *,
     seen: Callable[[int], None],
+    told: Callable[[StoreReport], None],
 ) -> None:
-    """Embed what the spool does not have yet.
+    """Embed what the log does not have yet.
 
-    Chunks are cut by the input alone and the word cache starts empty in each, so a resumed run makes the same batches,
-    and with them the same roundings, as one that was never killed.
+    The word cache starts empty in each chunk, so a resumed run makes the same batches, and with them the same
+    roundings, as one that was never killed.
     """
     device = encoder.device if options.device is None else pick_device(options.device)
     budget = batch_budget(options.batch_tokens, device)
-    digest = hashlib.blake2b(digest_size=16)
-    done = report.resumed_at = spool.done.sentences
-    for chunk in cut_stream(sentences, tokens=budget * CHUNK_BATCHES):
-        for sentence in chunk:
-            digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
+    what = f"{log.folder} holds an unfinished run over other input"
+    for chunk in read_chunks(sentences, tokens=budget * CHUNK_BATCHES, done=log.done, what=what):
+        for sentence in chunk.sentences:
             _count(report, sentence, encoder)
-            if report.sentences == done and digest.hexdigest() != spool.done.digest:
-                raise _other_input(spool)
-        if report.sentences > done:
-            if report.sentences - len(chunk) < done:  # the earlier run's input ended within this chunk
-                raise _other_input(spool)
+        if not chunk.done:
             encoder.forget_words()
             stream = encoder.stream(
-                chunk,
+                chunk.sentences,
                 layers=options.layers,
                 batch_tokens=budget,
                 device=options.device,
@@ -143,18 +181,11 @@ def _fill(
                 normalise=options.normalise,
             )
             for sentence, vectors in stream:
-                spool.append(Record(text_of(sentence), sentence.tokens, np.asarray(vectors, dtype=np.float32)))
-            spool.commit(report.sentences, digest.hexdigest())
-        seen(len(chunk))
-    if report.sentences < done:
-        raise _other_input(spool)
-
-
-def _other_input(spool: Spool) -> InputError:
-    return InputError(
-        f"{spool.folder} holds an unfinished run over other input: the {spool.done.sentences} sentences done there are "
-        f"not those given now; repeat that run to finish it, or start anew with --restart (restart=True)"
-    )
+                vectors = np.asarray(vectors, dtype=np.float32)
+                log.append(Record(text_of(sentence), sentence.tokens, vectors).pack())
+            log.commit(chunk.end)
+        seen(len(chunk.sentences))
+        told(report)
 
 
 def text_of(sentence: Sentence) -> str:
@@ -172,7 +203,7 @@ def _count(report: StoreReport, sentence: Sentence, encoder: Encoder) -> None:
 
 
 def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
-    """What must be the same for a run to be gone on with; the input is compared by its contents."""
+    """What must be the same for a run to be resumed; the input is compared by its contents."""
     return {
         "model": encoder.fingerprint,
         "tokenizer": f"{encoder.tokenizer.name} {encoder.tokenizer.version}",
@@ -181,4 +212,20 @@ def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
         "device": str(options.device or encoder.device),
         "dtype": str(options.dtype or encoder.dtype),
         "normalise": options.normalise,
+        "arithmetic": arithmetic_of(encoder),
     }
+
+
+def _provenance(encoder: Encoder, options: StoreOptions, name: str) -> Provenance:
+    keys = ["sentences"] * options.use_sentence_keys + ["no index"] * options.forget_sentences
+    return Provenance(
+        model=encoder.source,
+        fingerprint=encoder.fingerprint,
+        tokenizer=f"{encoder.tokenizer.name} {encoder.tokenizer.version}",
+        layers=str(options.layers),
+        arithmetic=arithmetic_of(encoder),
+        normalise=options.normalise,
+        batch_tokens=options.batch_tokens,
+        keys=", ".join(keys),
+        input=name,
+    )

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from elmokit.tasks.qa.task import Answer, QuestionAnswerer
     from elmokit.tasks.roles.task import RoleLabeller, Roles
     from elmokit.tasks.run import train_task
-    from elmokit.tasks.saved import Tagger, TaskModel
+    from elmokit.tasks.saved import TaskModel
     from elmokit.tasks.setup import Setup, load_setup
     from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
+    from elmokit.tasks.tagging.task import Tagger
     from elmokit.tasks.task import Task
     from elmokit.tasks.train import Epoch, Trained
 
@@ -59,9 +60,10 @@ __getattr__, __dir__ = lazy(
         "qa.task": "Answer QuestionAnswerer",
         "roles.task": "RoleLabeller Roles",
         "run": "train_task",
-        "saved": "Tagger TaskModel",
+        "saved": "TaskModel",
         "setup": "Setup load_setup",
         "tagging.network": "TaggedSentence TextSpan",
+        "tagging.task": "Tagger",
         "task": "Task",
         "train": "Epoch Trained",
     },

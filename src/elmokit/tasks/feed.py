@@ -58,8 +58,7 @@ class Feeder(Generic[E, P]):
         step = 1 if self.task.documents else batch_size
         found: list[Any] = [None] * len(examples)
         training = network.training
-        if training:  # a network at work is shared by threads and stays as it is
-            network.eval()
+        network.eval()
         with torch.no_grad():
             for start in range(0, len(by_size), step):
                 picked = by_size[start : start + step]
@@ -68,8 +67,7 @@ class Feeder(Generic[E, P]):
                     found[k] = prediction
                 if told is not None:
                     told(start + len(picked), len(examples))
-        if training:
-            network.train()
+        network.train(training)
         return found
 
 

@@ -48,7 +48,7 @@ def train_task(
     folder: Path | None = None,
     device: str | torch.device = "auto",
     listener: Listener | None = None,
-) -> TaskModel[E, P]:
+) -> TaskModel[Any, Any]:
     """Trains a network as `setup` says and returns it with how it went (`.trained`).
 
     The layers of `encoder` are computed here and kept in files of the folder `cache` (without one, in memory), unless

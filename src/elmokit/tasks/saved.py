@@ -12,6 +12,7 @@ never met, so they are refused.
 
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -30,7 +31,7 @@ from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import LayerSource, LiveLayers, Told
 from elmokit.tasks.setup import Setup, read_setup
-from elmokit.tasks.task import E, Network, P, Scores, Task
+from elmokit.tasks.task import Network, Scores, Task
 from elmokit.tasks.train import Epoch, Trained
 from elmokit.tasks.words import WordReader, WordVocabulary, describe_mixes
 from elmokit.text import Tokenizer, load_tokenizer
@@ -42,23 +43,26 @@ CONFIG, WEIGHTS, WORDS, LOG, ENCODER = "config.json", "weights.safetensors", "wo
 DEFAULT_TOKENIZER = "english"  # of a model without an encoder
 
 Self = TypeVar("Self", bound="TaskModel[Any, Any]")
+G = TypeVar("G")  # what `predict` takes: a text, a pair of texts
+A = TypeVar("A")  # what it returns for one of them
 
 
-class TaskModel(Generic[E, P]):
+class TaskModel(Generic[G, A]):
     """A task's network with what it needs to work on text.
 
         model = TaskModel.from_pretrained("model")
-        model.predict("Jane lives in Paris.")       # a list: one prediction per sentence
+        model.predict("Jane lives in Paris.")           # the answer for one text
+        model.predict(["Jane left.", "Bob did not."])   # a list of answers
 
-    What a prediction holds is the task's matter; places in it are character offsets into the text given.
+    What an answer holds depends on the task; places in it are character offsets into the text given.
     """
 
     task_class: ClassVar[str] = ""  # for subclasses: "module:Class" of the tasks they take; empty: any
 
     def __init__(
         self,
-        task: Task[E, P],
-        network: Network[E, P],
+        task: Task[Any, Any],
+        network: Network[Any, Any],
         reader: WordReader,
         setup: Setup,
         *,
@@ -114,23 +118,38 @@ class TaskModel(Generic[E, P]):
         return load_tokenizer(named or DEFAULT_TOKENIZER)
 
     @overload
-    def predict(self, text: str) -> list[P]: ...  # type: ignore[overload-overlap]
+    def predict(self, given: G) -> A: ...
     @overload
-    def predict(self, text: Sequence[str]) -> list[list[P]]: ...
-    def predict(self, text: str | Sequence[str]) -> list[P] | list[list[P]]:
-        """The predictions for a text, one per example in it (of most tasks, a sentence); or those for each of several.
+    def predict(self, given: Sequence[G]) -> list[A]: ...
+    def predict(self, given: Any, *second: str) -> Any:
+        """The answer for one thing, or the list of answers for a list of things.
 
-        Pairs (premise and hypothesis) and the like are written as `elmokit apply` takes them.
+        | task | one thing | its answer |
+        | --- | --- | --- |
+        | tagging | text | list of `TaggedSentence` |
+        | classification | text | `ClassPrediction` |
+        | pair classification | (first, second) | `ClassPrediction` |
+        | question answering | (passage, question) | `Answer` |
+        | semantic roles | text with *marked* predicates | list of `Roles` |
+        | coreference | text | `Resolved` |
         """
-        if isinstance(text, str):
-            return self.predict_examples(self.task.from_text(text, self.tokenizer))
-        parts = [self.task.from_text(one, self.tokenizer) for one in text]
+        if second:
+            warnings.warn("predict(a, b) is now predict((a, b))", DeprecationWarning, stacklevel=2)
+            given = (given, *second)
+        if isinstance(given, str) or (self.task.pairs and isinstance(given, tuple)):
+            return self._answers([given])[0]
+        if not isinstance(given, Sequence) or isinstance(given, bytes):
+            raise InputError(f"predict got a {type(given).__name__}; expected one thing or a list of them")
+        return self._answers(given)
+
+    def _answers(self, given: Sequence[Any]) -> list[Any]:
+        parts = [self.task.examples(one, self.tokenizer) for one in given]
         found = iter(self.predict_examples([example for part in parts for example in part]))
-        return [[next(found) for _ in part] for part in parts]
+        return [self.task.answer([next(found) for _ in part]) for part in parts]
 
     def predict_examples(
-        self, examples: Sequence[E], *, layers: LayerSource | None = None, told: Told | None = None
-    ) -> list[P]:
+        self, examples: Sequence[Any], *, layers: LayerSource | None = None, told: Told | None = None
+    ) -> list[Any]:
         """A prediction for each example; `layers` computed before, where there are such; `told` hears how far it is."""
         if layers is None and self.encoder is not None:
             layers = LiveLayers(self.encoder, rounded=not self.setup.training.fine_tune)
@@ -138,7 +157,7 @@ class TaskModel(Generic[E, P]):
         return feeder.predict(self.network, examples, told=told)
 
     def evaluate(
-        self, data: str | Path | Sequence[E], *, layers: LayerSource | None = None, told: Told | None = None
+        self, data: str | Path | Sequence[Any], *, layers: LayerSource | None = None, told: Told | None = None
     ) -> Scores:
         """The scores on a labelled file, or on examples; the options are those of `predict_examples`."""
         examples = self.task.read(data, self.setup.settings) if isinstance(data, str | Path) else data
@@ -205,12 +224,6 @@ class TaskModel(Generic[E, P]):
             "width": self.encoder.width,
             "held": held,
         }
-
-
-class Tagger(TaskModel[Any, Any]):
-    """A model of sequence tagging: `predict(text)` gives `TaggedSentence`s, with `.tags` and `.spans`."""
-
-    task_class = "elmokit.tasks.tagging.task:Tagging"
 
 
 def is_task_model(folder: Path) -> bool:

@@ -1,17 +1,16 @@
 """Everything that defines the training of a task network, from defaults, a TOML file and flags.
 
-Precedence: general defaults, the task's own, `--quick`, the TOML file, flags. Names are flat: a field of the task, of
-its features and of its training never share one.
+Each wins over those before it: general defaults, the task's own, `--quick`, the TOML file, flags. Names are flat: a
+field of the task, of its features and of its training never share one.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from elmokit.config import Positive, Range, Rate, check, plain, read_toml, revive, setting
 from elmokit.errors import ConfigError
-from elmokit.tasks.settings import plain, revive, setting
 from elmokit.tasks.task import Task
 from elmokit.tasks.words import ElmoAt, WordFeaturesConfig
 
@@ -40,27 +39,25 @@ class FeatureSettings:
 class TrainingSettings:
     """How a network is trained."""
 
-    epochs: int = setting(50, "passes over the training data at most")
-    batch_size: int = setting(32, "examples in a step")
-    learning_rate: float = setting(1e-3, "of Adam")
+    epochs: Positive = setting(50, "passes over the training data at most")
+    batch_size: Positive = setting(32, "examples in a step")
+    learning_rate: Rate = setting(1e-3, "of Adam")
     weight_decay: float = setting(0.0, "of Adam, decoupled")
-    decay: float = setting(0.5, "the learning rate is multiplied by it after an epoch without a better dev score")
-    patience: int = setting(5, "epochs without a better dev score before training stops")
-    clip_norm: float = setting(5.0, "the gradient's norm is clipped here")
-    average: float = setting(0.0, "decay of a moving average of the weights, which is then kept; 0: the weights alone")
+    decay: Annotated[float, Range(high=1, above=0)] = setting(
+        0.5, "the learning rate is multiplied by it after an epoch without a better dev score"
+    )
+    patience: Positive = setting(5, "epochs without a better dev score before training stops")
+    clip_norm: Rate = setting(5.0, "the gradient's norm is clipped here")
+    average: Annotated[float, Range(0, below=1)] = setting(
+        0.0, "decay of a moving average of the weights, which is then kept; 0: the weights alone"
+    )
     max_train: int = setting(0, "training examples at most, evenly spaced; 0: all")
     fine_tune: bool = setting(False, "train the encoder, too; its weights are saved with the model")
-    fine_tune_rate: float = setting(1e-4, "learning rate of the encoder when it is fine-tuned")
+    fine_tune_rate: Rate = setting(1e-4, "learning rate of the encoder when it is fine-tuned")
     seed: int = setting(1, "for initial weights, order and dropout")
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "learning_rate", "patience", "clip_norm", "fine_tune_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected more than 0")
-        if not 0 < self.decay <= 1:
-            raise ConfigError(f"decay is {self.decay}; expected more than 0 and at most 1")
-        if not 0 <= self.average < 1:
-            raise ConfigError(f"average is {self.average}; expected from 0 to below 1")
+        check(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +80,17 @@ class Setup:
 
     def changed(self, **changes: Any) -> "Setup":
         """The same with other values, by field name, whichever section they belong to."""
-        left = dict(changes)
-        parts = {}
-        for part in ("settings", "features", "training"):
-            old = getattr(self, part)
-            own = {f.name: left.pop(f.name) for f in fields(old) if f.name in left}
-            parts[part] = revive(type(old), {**plain(old), **own}) if own else old
-        if left:
-            raise ConfigError(f"unknown field {min(left)!r}; the fields are {', '.join(sorted(self.flat()))}")
+        return self.changed_by(changes, source="the settings")
+
+    def changed_by(self, changes: Mapping[str, Any], *, source: str) -> "Setup":
+        """The same, with where the values come from, for errors."""
+        parts = {part: getattr(self, part) for part in ("settings", "features", "training")}
+        known = {f.name for part in parts.values() for f in fields(part)}
+        if unknown := sorted(set(changes) - known):
+            raise ConfigError(f"{source}: unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
+        for name, old in parts.items():
+            own = {f.name: changes[f.name] for f in fields(old) if f.name in changes}
+            parts[name] = revive(type(old), {**plain(old), **own}, source=source) if own else old
         return replace(self, **parts)
 
     def flat(self) -> dict[str, Any]:
@@ -134,31 +134,22 @@ def load_setup(
     flags: Mapping[str, Any] | None = None,
 ) -> Setup:
     """The task's defaults, changed by a TOML file, changed by flags (those that are not None)."""
+    stated: dict[str, Any] = {}
+    for name, value in read_toml(file).items():  # the file may put fields under headings
+        stated.update(value if isinstance(value, dict) else {name: value})
     given = {name: value for name, value in (flags or {}).items() if value is not None}
-    return default_setup(task, quick=quick).changed(**read_toml(file)).changed(**given)
+    setup = default_setup(task, quick=quick).changed_by(stated, source=str(file))
+    return setup.changed_by(given, source="the command line")
 
 
-def read_setup(task: Task[Any, Any], saved: Mapping[str, Any]) -> Setup:
+def read_setup(task: Task[Any, Any], saved: Mapping[str, Any], *, source: str = "the saved setup") -> Setup:
     """What `Setup.plain` made."""
-    return Setup(
-        task.name,
-        revive(type(task.settings), saved["settings"], source="the saved settings"),
-        revive(FeatureSettings, saved["features"], source="the saved features"),
-        revive(TrainingSettings, saved["training"], source="the saved training"),
-    )
-
-
-def read_toml(file: Path | None) -> dict[str, Any]:
-    """The fields of a configuration file; it may put them under the headings settings, features and training."""
-    if file is None:
-        return {}
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: not a TOML file ({error})") from None
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        flat.update(value if isinstance(value, dict) else {name: value})
-    return flat
+    kinds: dict[str, type[Any]] = {
+        "settings": type(task.settings),
+        "features": FeatureSettings,
+        "training": TrainingSettings,
+    }
+    parts: dict[str, Any] = {
+        name: revive(kind, saved.get(name), source=f"{source}: {name}") for name, kind in kinds.items()
+    }
+    return Setup(task.name, **parts)

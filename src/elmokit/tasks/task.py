@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from elmokit.config import plain, revive
 from elmokit.errors import InputError
 from elmokit.formats import read_lines
-from elmokit.tasks.settings import plain, revive
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -89,6 +89,7 @@ class Task(ABC, Generic[E, P]):
     quick: Mapping[str, Any] = {}
     elmo_places: tuple[str, ...] = ("input", "output", "both")  # where its network takes an encoder's layers
     documents: bool = False  # an example is a document, its sentences the rows of a batch of its own
+    pairs: bool = False  # `predict` takes two texts as a tuple
 
     @abstractmethod
     def read(self, path: str | Path, settings: Any) -> list[E]:
@@ -105,6 +106,16 @@ class Task(ABC, Generic[E, P]):
     @abstractmethod
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[E]:
         """The examples in running text, without labels; offsets of their sentences lead back into `text`."""
+
+    def examples(self, given: Any, tokenizer: Tokenizer) -> list[E]:
+        """The examples in one thing that `predict` was given: here, in a text."""
+        if not isinstance(given, str):
+            raise InputError(f"got {str(given)[:40]!r} ({type(given).__name__}); expected a text, or a list of texts")
+        return self.from_text(given, tokenizer)
+
+    def answer(self, predictions: list[P]) -> Any:
+        """What `predict` returns for one thing: here, the list of its sentences' predictions."""
+        return predictions
 
     @abstractmethod
     def show(self, example: E, prediction: P) -> str:
@@ -137,6 +148,13 @@ class Task(ABC, Generic[E, P]):
     def describe(self, network: Network[E, P]) -> dict[str, Any]:
         """What a saved model says of its network."""
         return plain(network.config)
+
+
+def two_texts(given: Any) -> tuple[str, str]:
+    """What `predict` was given, where that must be a tuple of two texts."""
+    if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(text, str) for text in given):
+        raise InputError(f"got {str(given)[:60]!r}; expected a tuple of two texts, or a list of such tuples")
+    return given
 
 
 def text_of(sentence: Sentence) -> str:

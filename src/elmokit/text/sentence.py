@@ -1,9 +1,22 @@
-"""`Sentence`: what the user gave, kept to the end so that predictions can point back into it."""
+"""`Sentence`, which every stage passes on, and what to do with text that is already cut into tokens."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+_TOKEN = re.compile(r"\S++")
+_LINE = re.compile(r"\S[^\n]*+")
+_ESCAPED = {
+    "-LRB-": "(",
+    "-RRB-": ")",
+    "-LSB-": "[",
+    "-RSB-": "]",
+    "-LCB-": "{",
+    "-RCB-": "}",
+    "``": '"',
+    "''": '"',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +69,31 @@ class Tokenizer(Protocol):
     def split(self, text: str) -> Sequence[Sentence]:
         """A paragraph or document as its sentences, each with its `start` in `text`; blank text gives none."""
         ...
+
+
+class WhitespaceTokenizer:
+    """Tokens are what stands between white space; a line is a sentence, and blank lines give none."""
+
+    name = "whitespace"
+    version = 1
+
+    def tokenize(self, text: str) -> Sentence:
+        """One sentence, whatever it contains, with offsets into `text`."""
+        return Sentence.cut(text, map(re.Match.span, _TOKEN.finditer(text)))
+
+    def split(self, text: str) -> list[Sentence]:
+        """The lines that hold a token. A line ends at a line feed, with or without a carriage return before it."""
+        return cut_all(text, _lines(text), _TOKEN)
+
+
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each line that is not blank, without the spaces around it."""
+    for match in _LINE.finditer(text):
+        yield match.start(), match.start() + len(match.group().rstrip())
+
+
+def unescape_treebank(token: str) -> str:
+    """The token as it stood in the text: -LRB- is (, both `` and '' are ", 1\\/2 is 1/2 and \\* is *."""
+    if token in _ESCAPED:
+        return _ESCAPED[token]
+    return token.replace("\\/", "/").replace("\\*", "*") if "\\" in token else token

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.chars import N_BYTE_IDS, CodecSpec
+from elmokit.config import read_json
 from elmokit.errors import WeightsError
 from elmokit.formats.atomic import atomic_path, write_text
 from elmokit.nn.bilm import BiLMConfig, Direction
 from elmokit.weights.arrays import FLOATS, OTHER_MODEL, find_array, float_type, load, open_hdf5
-from elmokit.weights.fields import Section
 from elmokit.weights.names import Place, Row, lay_out
-from elmokit.weights.options import Contents, find_options, read_config, write_options
+from elmokit.weights.options import Contents, Options, find_options, read_config, write_options
 from elmokit.weights.pretrained import (
     AdaptiveTensors,
     Pretrained,
@@ -79,11 +79,19 @@ def read_official(
     `token_file` is an HDF5 file of ready token vectors (`embedding`, one row per word of the vocabulary), which then
     stand in for the characters. The rows keep their numbers: masked positions never run, so they need no row in front.
     """
-    stated = Section.read(find_options(weights) if options is None else options)
+    path = find_options(weights) if options is None else options
+    kept = read_json(path, dict[str, Any], error=WeightsError)
+    stated = Options.of(kept, source=str(path))
     words = None if vocabulary is None else read_words(vocabulary)
     with open_hdf5(weights) as file, open_hdf5(token_file or weights) as table:
         one_layer = any(f"RNN_{d}/RNN/LSTMCell" in file for d in (0, 1))
-        config = read_config(stated, _look_into(file, stated, table if token_file else None, one_layer=one_layer))
+        if stated.char_cnn is None and "embedding" not in table:
+            raise WeightsError(
+                f"{path}: char_cnn is missing, and so is 'embedding' in {table.filename}; expected a character network "
+                "or word vectors"
+            )
+        contents = _look_into(file, stated, table if token_file else None, one_layer=one_layer)
+        config = read_config(stated, contents, source=str(path))
         one_layer = one_layer and config.n_layers == 1
         shapes = parameter_shapes(config)
         places = _places(config, shapes, one_layer=one_layer)
@@ -110,7 +118,7 @@ def read_official(
         origin="official",
         format="official",
         source=str(weights),
-        extra={"official": {"options": dict(stated.values), "one_layer_names": one_layer}},
+        extra={"official": {"options": kept, "one_layer_names": one_layer}},
     )
 
 
@@ -148,24 +156,19 @@ def _places(config: BiLMConfig, parameters: Mapping[str, Any], *, one_layer: boo
     return lay_out(ONE_LAYER_TABLE if one_layer else TABLE, parameters, directions)
 
 
-def _look_into(file: h5py.File, options: Section, token_file: h5py.File | None, *, one_layer: bool) -> Contents:
+def _look_into(file: h5py.File, options: Options, token_file: h5py.File | None, *, one_layer: bool) -> Contents:
     present = [d for d in (0, 1) if f"RNN_{d}" in file]
     if not present:
         found = ", ".join(sorted(file)[:8]) or "nothing"
         raise WeightsError(f"{file.filename}: no LSTM weights (RNN_0, RNN_1) but {found}; expected a language model")
-    if options.values.get("bidirectional") is not None:
-        present = [0, 1] if options.boolean("bidirectional") else present[:1]
+    if options.bidirectional is not None:
+        present = [0, 1] if options.bidirectional else present[:1]
     table = None
-    if token_file is not None or options.values.get("char_cnn") is None:
+    if token_file is not None or options.char_cnn is None:
         holder = file if token_file is None else token_file
-        if "embedding" not in holder:
-            raise WeightsError(
-                f"{options.file}: field 'char_cnn' is missing, and so is 'embedding' in {holder.filename}; expected "
-                "a character network or word vectors"
-            )
         shape = find_array(holder, "embedding", (None, None)).shape
         table = (int(shape[0]), int(shape[1]))
-        width = options.section("lstm").integer("projection_dim")
+        width = options.lstm.projection_dim
         if token_file is not None and table[1] != width:
             raise WeightsError(f"{holder.filename}: 'embedding' is {table[1]} wide, expected {width}; {OTHER_MODEL}")
     cell = "LSTMCell" if one_layer else "MultiRNNCell/Cell0/LSTMCell"

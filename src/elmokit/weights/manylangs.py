@@ -7,18 +7,19 @@ so none is added; its residual connections are always on. Shapes are taken from 
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from elmokit.chars import CodecSpec
+from elmokit.config import Clip, Range, read_json, revive
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.nn.bilm import BiLMConfig
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
-from elmokit.weights.fields import MANY, Section
 from elmokit.weights.names import Place, Row, View, lay_out
 from elmokit.weights.pretrained import Pretrained, check_codec, check_finite, parameter_shapes
 from elmokit.weights.symbols import read_words
@@ -29,6 +30,33 @@ STANDARD: dict[str, Any] = {  # what is not in the tensors, as in the published 
     "encoder": {"name": "elmo", "cell_clip": 3, "proj_clip": 3},
     "token_embedder": {"name": "cnn", "activation": "relu", "max_characters_per_token": 50},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    config_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoder:
+    name: str = "elmo"
+    cell_clip: Clip = None
+    proj_clip: Clip = None
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenEmbedder:
+    name: str = "cnn"
+    activation: Literal["relu", "tanh"] = "relu"
+    max_characters_per_token: Annotated[int, Range(3, 10_000_000)] = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """What of a model's configuration is not in its tensors; such files hold more."""
+
+    encoder: _Encoder
+    token_embedder: _TokenEmbedder
 
 
 def _same(parameter: Tensor) -> Tensor:
@@ -63,12 +91,14 @@ TABLE = (
 
 
 def read_manylangs(folder: Path, *, allow_nonfinite: bool = False) -> Pretrained:
-    stated = _read_config(folder)
-    for part, name, known in (("encoder", "elmo", "LSTM"), ("token_embedder", "cnn", "character LSTM")):
-        section = stated.section(part)
-        if section.text("name", default=name).lower() != name:
+    kept, source = _read_config(folder)
+    stated = revive(_Stated, kept, source=source, error=WeightsError, ignore_unknown=True)
+    kinds = [("encoder", stated.encoder.name, "elmo", "LSTM")]
+    kinds += [("token_embedder", stated.token_embedder.name, "cnn", "character LSTM")]
+    for part, found, expected, known in kinds:
+        if found.lower() != expected:
             raise WeightsError(
-                f"{section.file}: '{part}.name' is {section.text('name')!r}, expected {name!r}: "
+                f"{source}: {part}.name is {found!r}; expected {expected!r}: "
                 f"ELMoForManyLangs models with a plain {known} are not ELMo and cannot be read"
             )
     stored = {f"{name}/{key}": value for name in (EMBEDDER, ENCODER) for key, value in _load(folder / name).items()}
@@ -92,21 +122,24 @@ def read_manylangs(folder: Path, *, allow_nonfinite: bool = False) -> Pretrained
         else None,
     )
     check_codec(codec, config, str(folder))
-    extra = {"manylangs": {"config": dict(stated.values)}}
+    extra = {"manylangs": {"config": kept}}
     return Pretrained(
         config, tensors, codec=codec, origin="manylangs", format="manylangs", source=str(folder), extra=extra
     )
 
 
-def _read_config(folder: Path) -> Section:
-    """config.json dumps the training arguments; `config_path` in it, often the authors' own, leads to the real one."""
-    arguments = Section.read(folder / "config.json")
-    stated = arguments.text("config_path", default="")
+def _read_config(folder: Path) -> tuple[dict[str, Any], str]:
+    """The model's configuration, and where it stands.
+
+    config.json holds the training's arguments; `config_path` in it, often a path of the authors, leads to the real one.
+    """
+    arguments = folder / "config.json"
+    stated = read_json(arguments, _Arguments, error=WeightsError, ignore_unknown=True).config_path
     name = re.split(r"[/\\]", stated)[-1]
     for path in (folder / stated, folder / name):
         if stated and path.is_file():
-            return Section.read(path)
-    return Section(STANDARD, file=f"{folder / 'config.json'} (standard configuration)")
+            return read_json(path, dict[str, Any], error=WeightsError), str(path)
+    return STANDARD, f"{arguments} (standard configuration)"
 
 
 def _load(path: Path) -> Mapping[str, Tensor]:
@@ -123,9 +156,9 @@ def _load(path: Path) -> Mapping[str, Tensor]:
     return state
 
 
-def _config(folder: Path, stored: Mapping[str, Tensor], stated: Section, characters: Mapping[str, int]) -> BiLMConfig:
+def _config(folder: Path, stored: Mapping[str, Tensor], stated: _Stated, characters: Mapping[str, int]) -> BiLMConfig:
     """Sizes from the tensors; activation, limit and clips from the config."""
-    made, rnn = stated.section("token_embedder"), stated.section("encoder")
+    made, rnn = stated.token_embedder, stated.encoder
 
     def shape(key: str, axes: int) -> tuple[int, ...]:
         if key not in stored:
@@ -136,7 +169,7 @@ def _config(folder: Path, stored: Mapping[str, Tensor], stated: Section, charact
 
     def count(pattern: str) -> int:
         found = {int(match[1]) for key in stored if (match := re.fullmatch(pattern, key))}
-        return min(len(found), MANY)
+        return min(len(found), 1000)
 
     n_words, word_dim = shape(f"{EMBEDDER}/word_emb_layer.embedding.weight", 2)
     n_characters, char_dim = shape(f"{EMBEDDER}/char_emb_layer.embedding.weight", 2)
@@ -149,16 +182,14 @@ def _config(folder: Path, stored: Mapping[str, Tensor], stated: Section, charact
         raise WeightsError(
             f"{folder / ENCODER}: 'forward_layer_0.state_projection.weight' is missing; expected an ELMo encoder"
         )
-    if made.text("activation", default="relu") not in ("relu", "tanh"):
-        raise made.wrong("activation", "'relu' or 'tanh'")
     try:
         return BiLMConfig(
             tokens=TokenEncoderConfig(
                 char_dim=char_dim,
                 n_characters=n_characters,
-                max_characters=made.integer("max_characters_per_token", default=50, low=3),
+                max_characters=made.max_characters_per_token,
                 filters=tuple((k, n) for n, _, k in kernels),
-                activation="tanh" if made.values.get("activation") == "tanh" else "relu",
+                activation=made.activation,
                 n_highway=count(rf"{EMBEDDER}/highways\._layers\.(\d+)\.weight"),
                 word_dim=word_dim,
                 n_words=n_words,
@@ -168,8 +199,8 @@ def _config(folder: Path, stored: Mapping[str, Tensor], stated: Section, charact
             lstm=LstmConfig(
                 cell_dim=cell,
                 projection_dim=width,
-                cell_clip=rnn.limit("cell_clip"),
-                proj_clip=rnn.limit("proj_clip"),
+                cell_clip=rnn.cell_clip or None,
+                proj_clip=rnn.proj_clip or None,
                 forget_bias=0.0,
             ),
             n_layers=max(1, count(rf"{ENCODER}/forward_layer_(\d+)\.state_projection\.weight")),

@@ -9,9 +9,9 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import safetensors
 import safetensors.torch
@@ -19,14 +19,12 @@ import torch
 from torch import Tensor
 
 from elmokit.chars import CodecSpec
-from elmokit.errors import ConfigError, WeightsError
+from elmokit.config import Count, Positive, Range, plain, read_json, revive, shorten
+from elmokit.errors import WeightsError
 from elmokit.formats.atomic import atomic_path, write_text
-from elmokit.nn.bilm import BiLMConfig, Direction
-from elmokit.nn.char_cnn import TokenEncoderConfig
-from elmokit.nn.lstm import LstmConfig
+from elmokit.nn.bilm import BiLMConfig
 from elmokit.weights.card import MARK, write_card
 from elmokit.weights.description import type_names
-from elmokit.weights.fields import MANY, Section
 from elmokit.weights.pretrained import (
     AdaptiveTensors,
     Pretrained,
@@ -42,10 +40,51 @@ from elmokit.weights.symbols import read_symbols, write_symbols
 
 FORMAT, VERSION = "elmokit", 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-LISTS = ("vocab.txt", "words.txt", "characters.txt")
 SOFTMAX = "softmax."
-MOST_WORDS = 1_000_000_000
 UNFIT = "the save may have been interrupted, or files of two models lie here: save or fetch it again"
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A list of symbols beside config.json."""
+
+    file: Literal["vocab.txt", "words.txt", "characters.txt"]
+    size: Count
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    kind: Literal["bytes", "words", "dictionary"]
+    boundary_tokens: bool = True
+    words: _List | None = None
+    characters: _List | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    words: Annotated[int, Range(1, 1_000_000_000)]
+    cutoffs: tuple[Positive, ...] | None = None  # of an adaptive softmax
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    dtype: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """config.json, but for its format and version."""
+
+    model: dict[str, Any]  # a BiLMConfig
+    codec: _Codec
+    weights: _Weights
+    tokenizer: TokenizerSpec | None = None
+    vocabulary: _List | None = None
+    softmax: _Output | None = None
+    origin: Literal["elmokit", "official", "manylangs"] = "elmokit"
+    extra: dict[str, Any] | None = None
 
 
 def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = None, softmax: bool = True) -> None:
@@ -62,7 +101,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
     config = {
         "format": FORMAT,
         "version": VERSION,
-        "model": asdict(pretrained.config),
+        "model": plain(pretrained.config),
         "codec": {
             "kind": codec.kind,
             "boundary_tokens": codec.boundary_tokens,
@@ -100,87 +139,47 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
 
 def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = False) -> Pretrained:
     """Tensors are mapped from the file, not copied; they keep the type they are stored in (see `StoredTensors`)."""
-    stated = Section.read(folder / CONFIG)
-    if stated.text("format", default="") != FORMAT:
-        raise WeightsError(f"{stated.file}: not a model of elmokit ('format' is not '{FORMAT}')")
-    if stated.integer("version", low=1) > VERSION:
-        found = stated.integer("version")
+    path = folder / CONFIG
+    values = read_json(path, dict[str, Any], error=WeightsError)
+    if values.get("format") != FORMAT:
         raise WeightsError(
-            f"{stated.file}: format version {found}, this elmokit reads up to {VERSION}; install a newer one"
+            f"{path}: not a model of elmokit (format is {shorten(values.get('format'))}, not '{FORMAT}')"
         )
-    config = _read_config(stated.section("model"))
-    tensors = _read_tensors(folder / WEIGHTS, stated.section("weights").text("digest"), softmax=softmax)
+    version = values.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise WeightsError(
+            f"{path}: format version {shorten(version)}, this elmokit reads up to {VERSION}; install a newer one"
+        )
+    stated = revive(_Stated, values, source=str(path), error=WeightsError, ignore_unknown=True)
+    config = revive(BiLMConfig, stated.model, source=f"{path}: model", error=WeightsError, complete=True)
+    tensors = _read_tensors(folder / WEIGHTS, stated.weights.digest, softmax=softmax)
     if not allow_nonfinite:
-        for name, values in tensors.held.items():  # of an int8 tensor, its scales
-            if values.is_floating_point():
-                check_finite(values, f"{folder / WEIGHTS}: '{name}'")
+        for name, numbers in tensors.held.items():  # of an int8 tensor, its scales
+            if numbers.is_floating_point():
+                check_finite(numbers, f"{folder / WEIGHTS}: '{name}'")
     weights = tensors.part(SOFTMAX, inside=False)
     check_shapes(weights, config, str(folder / WEIGHTS))
-    codec, tokenizer = stated.section("codec"), stated.optional_section("tokenizer")
-    kind, origin = codec.text("kind"), stated.text("origin", default="elmokit")
-    if kind not in ("bytes", "words", "dictionary"):
-        raise codec.wrong("kind", "'bytes', 'words' or 'dictionary'")
-    if origin not in ("elmokit", "official", "manylangs"):
-        raise stated.wrong("origin", "'elmokit', 'official' or 'manylangs'")
     spec = CodecSpec(
-        kind,  # type: ignore[arg-type]
-        boundary_tokens=codec.boolean("boundary_tokens", default=True),
-        words=_read_list(folder, codec, "words"),
-        characters=_read_list(folder, codec, "characters"),
+        stated.codec.kind,
+        boundary_tokens=stated.codec.boundary_tokens,
+        words=_read_list(folder, stated.codec.words),
+        characters=_read_list(folder, stated.codec.characters),
     )
     check_codec(spec, config, str(folder))
-    extra, output = stated.optional_section("extra"), stated.optional_section("softmax") if softmax else None
+    output = stated.softmax if softmax else None
     return Pretrained(
         config,
         weights,
         codec=spec,
-        tokenizer=None if tokenizer is None else TokenizerSpec(tokenizer.text("name"), tokenizer.integer("version")),
-        vocabulary=_read_list(folder, stated, "vocabulary"),
+        tokenizer=stated.tokenizer,
+        vocabulary=_read_list(folder, stated.vocabulary),
         softmax=None if output is None else _softmax(tensors.part(SOFTMAX, inside=True), output, config, folder),
-        origin=origin,  # type: ignore[arg-type]
+        origin=stated.origin,
         format="elmokit",
-        stored=stated.section("weights").text("dtype"),
+        stored=stated.weights.dtype,
         source=str(folder),
-        extra={} if extra is None else dict(extra.values),
+        extra=stated.extra or {},
     )
-
-
-def _read_config(model: Section) -> BiLMConfig:
-    tokens, lstm = model.section("tokens"), model.section("lstm")
-    pad = tokens.values.get("pad_id")
-    directions = model.values.get("directions")
-    if directions not in (["forward", "backward"], ["forward"], ["backward"]):
-        raise model.wrong("directions", '["forward", "backward"] or one of them')
-    pair: tuple[Direction, ...] = tuple(directions)
-    try:
-        return BiLMConfig(
-            tokens=TokenEncoderConfig(
-                char_dim=tokens.integer("char_dim"),
-                n_characters=tokens.integer("n_characters"),
-                max_characters=tokens.integer("max_characters", low=1),
-                filters=tokens.filters("filters"),
-                activation=tokens.text("activation"),  # type: ignore[arg-type]
-                n_highway=tokens.integer("n_highway", high=MANY),
-                word_dim=tokens.integer("word_dim"),
-                n_words=tokens.integer("n_words", high=MOST_WORDS),
-                projection_dim=tokens.integer("projection_dim", low=1),
-                project=tokens.boolean("project"),
-                pad_id=None if pad is None else tokens.integer("pad_id"),
-            ),
-            lstm=LstmConfig(
-                cell_dim=lstm.integer("cell_dim", low=1),
-                projection_dim=lstm.integer("projection_dim", low=1),
-                project=lstm.boolean("project"),
-                cell_clip=lstm.limit("cell_clip"),
-                proj_clip=lstm.limit("proj_clip"),
-                forget_bias=lstm.number("forget_bias"),
-            ),
-            n_layers=model.integer("n_layers", low=1, high=MANY),
-            skip_connections=model.boolean("skip_connections"),
-            directions=pair,
-        )
-    except ConfigError as error:
-        raise WeightsError(f"{model.file}: {error}") from None
 
 
 def _read_tensors(path: Path, digest: str, *, softmax: bool) -> StoredTensors:
@@ -203,36 +202,29 @@ def _describe_softmax(output: SoftmaxTensors | AdaptiveTensors) -> dict[str, Any
 
 
 def _softmax(
-    tensors: Mapping[str, Tensor], stated: Section, config: BiLMConfig, folder: Path
+    tensors: Mapping[str, Tensor], stated: _Output, config: BiLMConfig, folder: Path
 ) -> SoftmaxTensors | AdaptiveTensors:
     named = {name.removeprefix(SOFTMAX): values for name, values in tensors.items()}
-    words, width = stated.integer("words", low=1, high=MOST_WORDS), config.lstm.projection_dim
-    cutoffs = stated.values.get("cutoffs")
+    words, width, cutoffs = stated.words, config.lstm.projection_dim, stated.cutoffs
     if cutoffs is None:
         expected = {"weight": (words, width), "bias": (words,)}
-    elif isinstance(cutoffs, list) and cutoffs and all(type(cutoff) is int for cutoff in cutoffs):
-        layer = outline_adaptive(words, width, tuple(cutoffs))
-        expected = {name: tuple(values.shape) for name, values in layer.state_dict().items()}
     else:
-        raise stated.wrong("cutoffs", "a list of word numbers")
+        layer = outline_adaptive(words, width, cutoffs)
+        expected = {name: tuple(values.shape) for name, values in layer.state_dict().items()}
     found = {name: tuple(values.shape) for name, values in named.items()}
     if found != expected:
         raise WeightsError(f"{folder / WEIGHTS}: softmax of shapes {found}, expected {expected}")
-    return SoftmaxTensors(**named) if cutoffs is None else AdaptiveTensors(words, width, tuple(cutoffs), named)
+    return SoftmaxTensors(**named) if cutoffs is None else AdaptiveTensors(words, width, cutoffs, named)
 
 
-def _read_list(folder: Path, section: Section, field: str) -> tuple[str, ...] | None:
-    mention = section.optional_section(field)
+def _read_list(folder: Path, mention: _List | None) -> tuple[str, ...] | None:
     if mention is None:
         return None
-    name = mention.text("file")
-    if name not in LISTS:
-        raise mention.wrong("file", f"one of {', '.join(LISTS)}")
-    symbols = read_symbols(folder / name)
-    if _digest_list(symbols) != mention.text("digest"):
-        size = mention.integer("size", high=MOST_WORDS)
+    symbols = read_symbols(folder / mention.file)
+    if _digest_list(symbols) != mention.digest:
         raise WeightsError(
-            f"{folder / name}: {len(symbols)} lines, not the {size} that {CONFIG} was saved with; {UNFIT}"
+            f"{folder / mention.file}: {len(symbols)} lines, not the {mention.size} that {CONFIG} was saved with; "
+            f"{UNFIT}"
         )
     return symbols
 

@@ -3,17 +3,14 @@
 import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from elmokit.chars import N_BYTE_IDS, PAD
+from elmokit.config import Clip, Depth, Pairs, Range, Size, revive
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.nn.bilm import BiLMConfig, Direction
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
-from elmokit.weights.fields import MANY, Section
-
-STORED_CHARACTERS = N_BYTE_IDS - 1  # a file leaves the zero row out
-DEFAULT_LIMIT = 50  # AllenNLP knows no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,57 +23,89 @@ class Contents:
     word_table: tuple[int, int] | None = None  # (V, width) of `embedding`, for a word-level model
 
 
-def read_config(options: Section, contents: Contents) -> BiLMConfig:
-    """A missing `use_skip_connections` means none, as in the tool that wrote such files (AllenNLP refuses them)."""
-    lstm = options.section("lstm")
-    cell, width = lstm.integer("dim", low=1), lstm.integer("projection_dim", low=1)
+@dataclass(frozen=True, slots=True)
+class _Lstm:
+    dim: Size
+    projection_dim: Size
+    n_layers: Depth = 1
+    cell_clip: Clip = None
+    proj_clip: Clip = None
+    use_skip_connections: bool | None = None  # missing means none, as in the tool that wrote it; AllenNLP refuses it
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedding:
+    dim: Size
+
+
+@dataclass(frozen=True, slots=True)
+class _CharCnn:
+    embedding: _Embedding
+    filters: Pairs
+    activation: Literal["relu", "tanh"]
+    n_characters: Literal[261, 262] = 262  # the bytes and five marks, with or without the zero row
+    max_characters_per_token: Annotated[int, Range(3, 10_000_000)] = 50  # AllenNLP knows no other than 50
+    n_highway: Annotated[int, Range(0, 1000)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What of options.json shapes the model; such files hold more."""
+
+    lstm: _Lstm
+    char_cnn: _CharCnn | None = None  # None: a word-level model
+    bidirectional: bool | None = None
+
+    @classmethod
+    def of(cls, values: dict[str, Any], *, source: str) -> "Options":
+        return revive(cls, values, source=source, error=WeightsError, ignore_unknown=True)
+
+
+def read_config(options: Options, contents: Contents, *, source: str) -> BiLMConfig:
+    """The network that the options, with what the weights show, describe."""
+    lstm = options.lstm
+    cell, width = lstm.dim, lstm.projection_dim
     if width > cell:
         raise WeightsError(
-            f"{options.file}: lstm.projection_dim {width} is larger than lstm.dim {cell}; the layers would differ in "
+            f"{source}: lstm.projection_dim {width} is larger than lstm.dim {cell}; the layers would differ in "
             "width, which cannot be run. Expected projection_dim of at most dim"
         )
-    skip = False if lstm.values.get("use_skip_connections") is None else lstm.boolean("use_skip_connections")
     try:
         return BiLMConfig(
-            tokens=_read_tokens(options, width, contents),
+            tokens=_read_tokens(options.char_cnn, width, contents),
             lstm=LstmConfig(
                 cell_dim=cell,
                 projection_dim=width,
                 project=width < cell or contents.lstm_projection,
-                cell_clip=lstm.limit("cell_clip"),
-                proj_clip=lstm.limit("proj_clip"),
+                cell_clip=lstm.cell_clip or None,
+                proj_clip=lstm.proj_clip or None,
             ),
-            n_layers=lstm.integer("n_layers", default=1, low=1, high=MANY),
-            skip_connections=skip,
+            n_layers=lstm.n_layers,
+            skip_connections=lstm.use_skip_connections or False,
             directions=contents.directions,
         )
     except ConfigError as error:
-        raise WeightsError(f"{options.file}: {error}") from None
+        raise WeightsError(f"{source}: {error}") from None
 
 
-def _read_tokens(options: Section, width: int, contents: Contents) -> TokenEncoderConfig:
+def _read_tokens(cnn: _CharCnn | None, width: int, contents: Contents) -> TokenEncoderConfig:
     if contents.word_table is not None:
         n_words, word_dim = contents.word_table
         project = contents.token_projection or word_dim != width
         return TokenEncoderConfig(
             char_dim=0, n_words=n_words, word_dim=word_dim, projection_dim=width, project=project, pad_id=None
         )
-    cnn = options.section("char_cnn")
-    stated = cnn.integer("n_characters", default=N_BYTE_IDS)
-    if stated not in (STORED_CHARACTERS, N_BYTE_IDS):
-        raise cnn.wrong("n_characters", f"{STORED_CHARACTERS} or {N_BYTE_IDS}: the bytes and five marks")
-    filters = cnn.filters("filters")
-    if cnn.text("activation") not in ("relu", "tanh"):
-        raise cnn.wrong("activation", "'relu' or 'tanh'")
+    if cnn is None:
+        raise ConfigError("char_cnn is missing; expected an object {...}")
     return TokenEncoderConfig(
-        char_dim=cnn.section("embedding").integer("dim", low=1),
+        char_dim=cnn.embedding.dim,
         n_characters=N_BYTE_IDS,
-        max_characters=cnn.integer("max_characters_per_token", default=DEFAULT_LIMIT, low=3),
-        filters=filters,
-        activation="relu" if cnn.text("activation") == "relu" else "tanh",
-        n_highway=0 if cnn.values.get("n_highway") is None else cnn.integer("n_highway", high=MANY),
+        max_characters=cnn.max_characters_per_token,
+        filters=cnn.filters,
+        activation=cnn.activation,
+        n_highway=cnn.n_highway or 0,
         projection_dim=width,
-        project=contents.token_projection or sum(n for _, n in filters) != width,
+        project=contents.token_projection or sum(n for _, n in cnn.filters) != width,
         pad_id=PAD,
     )
 
@@ -120,7 +149,7 @@ def _describes(options: dict[str, Any], contents: Contents, config: BiLMConfig) 
     if (options.get("char_cnn") is None) != (contents.word_table is not None):
         return False
     try:
-        return read_config(Section(options, file="options.json"), contents) == config
+        return read_config(Options.of(options, source=""), contents, source="") == config
     except WeightsError:  # they are those of a model that has since been changed
         return False
 

@@ -23,7 +23,7 @@ from elmokit.formats import ReadReport, read_jsonl
 from elmokit.formats.streams import decode
 from elmokit.pretrain.corpus.text import Block, Reading
 from elmokit.text import unescape_treebank
-from elmokit.text.whitespace import WhitespaceTokenizer
+from elmokit.text.sentence import WhitespaceTokenizer
 
 Tokens = Sequence[str]
 

@@ -68,9 +68,9 @@ def check_file(path: Path, expected: FileCheck, *, contents: bool = True) -> Non
         raise FormatError(f"{path}: has CRC-32 {crc32:08x}, expected {expected.crc32:08x}: it is damaged; {advice}")
 
 
-def map_array(path: Path, kind: np.dtype[Any], expected: FileCheck) -> NDArray[Any]:
+def map_array(path: Path, kind: np.dtype[Any], expected: FileCheck, *, contents: bool = True) -> NDArray[Any]:
     """The file as a read-only memory-mapped array, once it is found to be whole."""
-    check_file(path, expected)
+    check_file(path, expected, contents=contents)
     if expected.bytes == 0:
         return np.zeros(0, dtype=kind)  # nothing cannot be mapped
     return np.asarray(np.memmap(path, dtype=kind, mode="r"))  # a plain view of it: slices are cheaper

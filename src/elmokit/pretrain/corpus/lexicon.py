@@ -30,11 +30,11 @@ class Lexicon:
         self.text, self.starts, self.counts = text, starts, counts
 
     @classmethod
-    def open(cls, folder: Path, files: Mapping[str, FileCheck]) -> "Lexicon":
+    def open(cls, folder: Path, files: Mapping[str, FileCheck], *, contents: bool = True) -> "Lexicon":
+        """The lexicon in a folder. Without `contents` only sizes are checked, as when it was written just now."""
+        kinds = {TEXT: "u1", STARTS: "<u8", COUNTS: "<u8"}
         return cls(
-            map_array(folder / TEXT, np.dtype("u1"), files[TEXT]),
-            map_array(folder / STARTS, np.dtype("<u8"), files[STARTS]),
-            map_array(folder / COUNTS, np.dtype("<u8"), files[COUNTS]),
+            *(map_array(folder / name, np.dtype(k), files[name], contents=contents) for name, k in kinds.items())
         )
 
     def __len__(self) -> int:

@@ -168,7 +168,7 @@ class Build:
             )
         self.progress(PrepareProgress("sorting", 0, None, self._tokens))
         files = self.counter.finish(self.folder)
-        lexicon = Lexicon.open(self.folder, files)
+        lexicon = Lexicon.open(self.folder, files, contents=False)
         vocabulary = Vocabulary(lexicon.first_words(self._vocabulary_size(lexicon)))
         with ArrayWriter(self.folder / VOCABULARY) as writer:
             writer.write(np.frombuffer(vocabulary.to_bytes(), dtype=np.uint8))

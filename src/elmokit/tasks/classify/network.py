@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import setting
 from elmokit.errors import ConfigError
 from elmokit.nn.padded import align, masked_softmax, pool_max, pool_mean, pool_min, run_recurrent
-from elmokit.tasks.settings import setting
 
 POOLS = 4  # max, mean, min, self-attentive
 

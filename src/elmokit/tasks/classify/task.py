@@ -7,11 +7,12 @@ Stanford Sentiment Treebank's trees, scored on whole sentences.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from rich.markup import escape
 from torch import Tensor
 
+from elmokit.config import setting
 from elmokit.formats import read_lines
 from elmokit.formats.records import RecordFormat
 from elmokit.formats.streams import source_name
@@ -20,7 +21,6 @@ from elmokit.tasks.classify.network import Bcn, BcnConfig
 from elmokit.tasks.classify.trees import read_trees
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import setting
 from elmokit.tasks.task import Batch, Scores, Task, text_of, word_places
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
@@ -131,6 +131,13 @@ class Classification(Task[TextExample, ClassPrediction]):
         """The whole text as one example; blank text has none."""
         return [TextExample(tokenizer.tokenize(text))] if text.strip() else []
 
+    def examples(self, given: Any, tokenizer: Tokenizer) -> list[TextExample]:
+        """The whole text, also where it is blank."""
+        return super().examples(given, tokenizer) or [TextExample(tokenizer.tokenize(given))]
+
+    def answer(self, predictions: list[ClassPrediction]) -> ClassPrediction:
+        return predictions[0]
+
     def read_text(self, path: str | Path, settings: ClassifySettings, tokenizer: Tokenizer) -> list[TextExample]:
         """The text column of CSV, TSV and JSON lines, whatever else they hold; of any other file its lines."""
         format = named_format(path)
@@ -152,23 +159,13 @@ class Classification(Task[TextExample, ClassPrediction]):
         }
 
 
-class Classifier(TaskModel[TextExample, ClassPrediction]):
+class Classifier(TaskModel[str, ClassPrediction]):
     """A model of text classification.
 
     Classifier.from_pretrained("model").predict("A lovely film.")      # .label, .probability, .probabilities
     """
 
     task_class = "elmokit.tasks.classify.task:Classification"
-
-    @overload  # type: ignore[override]
-    def predict(self, text: str) -> ClassPrediction: ...  # type: ignore[overload-overlap]
-    @overload
-    def predict(self, text: Sequence[str]) -> list[ClassPrediction]: ...
-    def predict(self, text: str | Sequence[str]) -> ClassPrediction | list[ClassPrediction]:
-        """The label of a text as a whole, however long; or those of several."""
-        texts = [text] if isinstance(text, str) else text
-        found = self.predict_examples([TextExample(self.tokenizer.tokenize(one)) for one in texts])
-        return found[0] if isinstance(text, str) else found
 
 
 def _read_records(

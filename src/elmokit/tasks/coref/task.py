@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from elmokit.config import plain, setting
 from elmokit.formats import format_of, read_jsonl, read_lines, sentence_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.coref.data import read_coref, write_coref
@@ -14,7 +15,6 @@ from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentence
 from elmokit.tasks.coref.network import CorefConfig, CorefNetwork
 from elmokit.tasks.coref.scores import score_clusters
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import plain, setting
 from elmokit.tasks.task import Scores, Task, text_of
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
@@ -114,6 +114,13 @@ class Coreference(Task[CorefDocument, Resolved]):
         sentences = tuple(tokenizer.split(text))
         return [CorefDocument("text", sentences)] if sentences else []
 
+    def examples(self, given: Any, tokenizer: Tokenizer) -> list[CorefDocument]:
+        """One document, also of blank text."""
+        return super().examples(given, tokenizer) or [CorefDocument("text", ())]
+
+    def answer(self, predictions: list[Resolved]) -> Resolved:
+        return predictions[0]
+
     def read_text(self, path: str | Path, settings: CorefSettings, tokenizer: Tokenizer) -> list[CorefDocument]:
         """A text file is one document, a line of JSON lines another each; column files are read without clusters."""
         match format_of(path):
@@ -156,11 +163,11 @@ class Coreference(Task[CorefDocument, Resolved]):
         return "".join(f"{line}\n" for line in write_coref([(example, prediction.words)])) + "\n"
 
 
-class CoreferenceResolver(TaskModel[CorefDocument, Resolved]):
-    """A trained model at work.
+class CoreferenceResolver(TaskModel[str, Resolved]):
+    """A model of coreference.
 
     resolver = CoreferenceResolver.from_pretrained("model")
-    (found,) = resolver.predict("Ann saw her dog. It barked.")
+    found = resolver.predict("Ann saw her dog. It barked.")
     found.clusters[0][1].text, found.clusters[0][1].start      # 'her', 8
     """
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import setting
 from elmokit.nn.padded import SharedDropout, align, pool_max, pool_mean, run_recurrent
-from elmokit.tasks.settings import setting
 
 
 @dataclass(frozen=True, slots=True)

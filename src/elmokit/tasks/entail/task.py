@@ -3,6 +3,7 @@
 Files are TSV or CSV with a header, or JSON lines; the columns of SICK and SNLI are found by themselves.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from rich.markup import escape
 from torch import Tensor
 
+from elmokit.config import setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import read_lines
 from elmokit.formats.records import RecordFormat
@@ -19,8 +21,7 @@ from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, p
 from elmokit.tasks.entail.network import Esim, EsimConfig, Side
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import setting
-from elmokit.tasks.task import Batch, Scores, Task, text_of
+from elmokit.tasks.task import Batch, Scores, Task, text_of, two_texts
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
@@ -98,6 +99,7 @@ class PairClassification(Task[PairExample, ClassPrediction]):
     settings = PairSettings()
     features: Mapping[str, Any] = {"char_dim": 0, "elmo_at": "both", "elmo_l2": 0.001}
     training: Mapping[str, Any] = {"learning_rate": 4e-4, "clip_norm": 10.0}
+    pairs = True
     quick: Mapping[str, Any] = {"hidden": 150, "epochs": 20, "patience": 4}
 
     def read(self, path: str | Path, settings: PairSettings) -> list[PairExample]:
@@ -125,6 +127,15 @@ class PairClassification(Task[PairExample, ClassPrediction]):
                 return [pair_of(parts[0], parts[1], tokenizer)]
         raise InputError(f"{text[:40]!r} is not a pair; expected two texts with a tab or ' ||| ' between them")
 
+    def examples(self, given: Any, tokenizer: Tokenizer) -> list[PairExample]:
+        """A tuple of two texts, or one text as in `from_text`."""
+        if isinstance(given, str) and given.strip():
+            return self.from_text(given, tokenizer)
+        return [pair_of(*two_texts(given), tokenizer)]
+
+    def answer(self, predictions: list[ClassPrediction]) -> ClassPrediction:
+        return predictions[0]
+
     def read_text(self, path: str | Path, settings: PairSettings, tokenizer: Tokenizer) -> list[PairExample]:
         """The two text columns of CSV, TSV and JSON lines, whatever else they hold; of any other file its lines."""
         format = named_format(path)
@@ -145,21 +156,18 @@ class PairClassification(Task[PairExample, ClassPrediction]):
         }
 
 
-class PairClassifier(TaskModel[PairExample, ClassPrediction]):
+class PairClassifier(TaskModel[str | tuple[str, str], ClassPrediction]):
     """A model of pair classification.
 
-    PairClassifier.from_pretrained("model").predict("It pours.", "It rains.")   # .label, .probability
+    PairClassifier.from_pretrained("model").predict(("It pours.", "It rains."))     # .label, .probability
     """
 
     task_class = "elmokit.tasks.entail.task:PairClassification"
 
-    def predict(self, first: str, second: str) -> ClassPrediction:  # type: ignore[override]
-        """The label between two texts."""
-        return self.predict_pairs([(first, second)])[0]
-
     def predict_pairs(self, pairs: Iterable[tuple[str, str]]) -> list[ClassPrediction]:
-        """The labels of several pairs."""
-        return self.predict_examples([pair_of(first, second, self.tokenizer) for first, second in pairs])
+        """The old name of `predict` for a list of pairs; removed in version 0.3."""
+        warnings.warn("predict_pairs(pairs) is now predict(pairs)", DeprecationWarning, stacklevel=2)
+        return self.predict(list(pairs))
 
 
 def pair_of(first: str, second: str, tokenizer: Tokenizer) -> PairExample:

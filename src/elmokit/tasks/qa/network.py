@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import setting
 from elmokit.errors import ConfigError
 from elmokit.nn.padded import SharedDropout, align, masked_softmax, run_recurrent
-from elmokit.tasks.settings import setting
 
 
 @dataclass(frozen=True, slots=True)

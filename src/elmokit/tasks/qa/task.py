@@ -7,6 +7,7 @@ learns to find any of them: the loss is the negative log of their starts' summed
 
 import math
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from rich.markup import escape
 from torch import Tensor
 
+from elmokit.config import setting
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats import read_lines
 from elmokit.formats.jsonl import unit_of
@@ -27,8 +29,7 @@ from elmokit.tasks.qa.data import Question, cut_passage, read_squad
 from elmokit.tasks.qa.network import Bidaf, BidafConfig, Ends, Side, best_spans
 from elmokit.tasks.qa.scores import score_answers
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import setting
-from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, word_places
+from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, two_texts, word_places
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -122,6 +123,7 @@ class QuestionAnswering(Task[Question, Answer]):
     settings = QuestionSettings()
     features: Mapping[str, Any] = {"elmo_at": "both"}
     training: Mapping[str, Any] = {"batch_size": 45, "average": 0.999}
+    pairs = True
     quick: Mapping[str, Any] = {"hidden": 50, "batch_size": 32, "max_train": 3000, "epochs": 5, "patience": 2}
 
     def read(self, path: str | Path, settings: QuestionSettings) -> list[Question]:
@@ -165,6 +167,13 @@ class QuestionAnswering(Task[Question, Answer]):
         questions = text[breaks[-1].end() :].splitlines()
         return [Question(passage, tokenizer.tokenize(line)) for line in questions if line.strip()]
 
+    def examples(self, given: Any, tokenizer: Tokenizer) -> list[Question]:
+        """A tuple of passage and question."""
+        return [question_of(*two_texts(given), tokenizer)]
+
+    def answer(self, predictions: list[Answer]) -> Answer:
+        return predictions[0]
+
     def read_text(self, path: str | Path, settings: QuestionSettings, tokenizer: Tokenizer) -> list[Question]:
         """SQuAD's JSON with or without answers, JSON lines with passage and question, or text as in `from_text`."""
         longest = settings.longest_passage or None
@@ -192,22 +201,23 @@ class QuestionAnswering(Task[Question, Answer]):
         }
 
 
-class QuestionAnswerer(TaskModel[Question, Answer]):
+class QuestionAnswerer(TaskModel[tuple[str, str], Answer]):
     """A model of question answering.
 
     answerer = QuestionAnswerer.from_pretrained("model")
-    answerer.predict("Oil cost US$3 a barrel in 1973.", "What did oil cost?")      # .text, .start, .end, .probability
+    answerer.predict(("Oil cost US$3 a barrel in 1973.", "What did oil cost?"))    # .text, .start, .end, .probability
     """
 
     task_class = "elmokit.tasks.qa.task:QuestionAnswering"
 
-    def predict(self, passage: str, question: str) -> Answer:  # type: ignore[override]
-        """The answer to a question about a passage, read to its end, with its place in it."""
-        return self.predict_questions(passage, [question])[0]
-
     def predict_questions(self, passage: str, questions: Iterable[str]) -> list[Answer]:
-        """The answers to several questions about one passage."""
-        return self.predict_examples([question_of(passage, question, self.tokenizer) for question in questions])
+        """The old name of `predict` for several questions about one passage; removed in version 0.3."""
+        warnings.warn(
+            "predict_questions(passage, questions) is now predict([(passage, question), ...])",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.predict([(passage, question) for question in questions])
 
 
 def question_of(passage: str, question: str, tokenizer: Tokenizer) -> Question:

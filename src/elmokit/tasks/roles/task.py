@@ -16,6 +16,7 @@ import torch
 from rich.markup import escape
 from torch import Tensor, nn
 
+from elmokit.config import setting
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats import format_of, read_lines
 from elmokit.nn.crf import Allowed, Crf
@@ -25,7 +26,6 @@ from elmokit.tasks.labels import legal_transitions, list_labels, read_spans
 from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions, write_columns
 from elmokit.tasks.roles.scores import PREDICATE, score_roles
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.settings import setting
 from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
 from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, word_places
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
@@ -217,7 +217,7 @@ class SemanticRoles(Task[Proposition, Roles]):
         return write_columns(example, prediction.tags)
 
 
-class RoleLabeller(TaskModel[Proposition, Roles]):
+class RoleLabeller(TaskModel[str, list[Roles]]):
     """A model of semantic roles. `predict` takes text whose predicates stand between asterisks.
 
     labeller = RoleLabeller.from_pretrained("model")

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from rich.markup import escape
 
+from elmokit.config import setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import format_of, read_columns, read_conllu, read_lines, read_sentences
 from elmokit.formats.streams import source_name
 from elmokit.tasks.labels import Scheme, convert_tags, label_accuracy, list_labels, read_spans, score_spans
-from elmokit.tasks.settings import setting
+from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.network import (
     CrfTagger,
     TaggedExample,
@@ -135,6 +136,15 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         """Word, tab, label; spans in IOB2, as most tools read them."""
         tags = prediction.tags if prediction.scheme is None else convert_tags(prediction.tags, "IOB2")
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(example.sentence.tokens, tags, strict=True)) + "\n"
+
+
+class Tagger(TaskModel[str, list[TaggedSentence]]):
+    """A model of sequence tagging.
+
+    Tagger.from_pretrained("model").predict("Jane lives in Paris.")     # a list of sentences: .tags and .spans of each
+    """
+
+    task_class = "elmokit.tasks.tagging.task:Tagging"
 
 
 class Taglm(Tagging):

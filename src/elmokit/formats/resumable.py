@@ -1,0 +1,263 @@
+"""A long run that survives a kill: what is done is on the disk, and the same run again continues after it.
+
+The input is read again from its beginning, and a digest shows whether it is the same as before. Results go to the disk
+chunk by chunk, here to a log:
+
+    with open_log(folder, run=settings, restart=False) as log:
+        for chunk in read_chunks(sentences, tokens=65_536, done=log.done, what=f"{folder} holds another run"):
+            if not chunk.done:
+                for result in work(chunk.sentences):
+                    log.append(result)
+                log.commit(chunk.end)
+        finish(log.payloads())
+        log.discard()
+
+A run whose results are whole files, such as the segments of an index, stores `chunk.end` in each of them and needs no
+log. Chunks depend on the input alone, so a resumed run makes the same chunks as one that was never killed.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import struct
+import sys
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from elmokit.batch import cut_stream
+from elmokit.errors import FormatError, InputError
+from elmokit.formats.atomic import write_text
+from elmokit.text import Sentence
+
+RECORDS, MANIFEST, LOCK = "records.bin", "manifest.json", "lock"
+HEADER = struct.Struct("<cQI")  # kind, length of the payload, CRC-32 of the payload
+PAYLOAD, COMMIT = b"S", b"C"
+RESTART = "repeat that run to finish it, or start again with --restart (restart=True)"
+
+
+class Position(NamedTuple):
+    """How far the input has been read, and a digest of everything up to there."""
+
+    sentences: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some sentences, the position after them, and whether an earlier run has their results on the disk."""
+
+    sentences: list[Sentence]
+    end: Position
+    done: bool
+
+
+def read_chunks(sentences: Iterable[Sentence], *, tokens: int, done: Position, what: str) -> Iterator[Chunk]:
+    """The input in chunks of about `tokens` positions; `done` is where the earlier run has come to.
+
+    An input that differs from the earlier run's before `done` is an InputError that begins with `what`.
+    """
+    other = InputError(f"{what}: the {done.sentences:,} sentences done there are not those given now; {RESTART}")
+    digest, read = hashlib.blake2b(digest_size=16), 0
+    for chunk in cut_stream(sentences, tokens=tokens):
+        begin = read
+        for sentence in chunk:
+            digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
+            read += 1
+            if read == done.sentences and digest.hexdigest() != done.digest:
+                raise other
+        if begin < done.sentences < read:  # the earlier input ended here, or its chunks were others
+            raise other
+        yield Chunk(chunk, Position(read, digest.hexdigest()), read <= done.sentences)
+    if read < done.sentences:
+        raise other
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, busy: str) -> Iterator[None]:
+    """Holds the file `path` locked; where another process does, an InputError says `busy`.
+
+    The lock ends with its process, however that ends. Where there are no locks (Windows, some network disks) there is
+    no protection.
+    """
+    while True:
+        path.parent.mkdir(exist_ok=True)
+        try:
+            file = path.open("ab")
+        except FileNotFoundError:  # the last owner has just removed the folder
+            continue
+        with file:
+            _lock(file, busy)
+            if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                yield
+                return
+
+
+def _lock(file: BinaryIO, busy: str) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(busy) from None
+    except OSError:  # a disk without locks
+        return
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """What the system says of a disk (and errors of these kinds) as an InputError that says what to do."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (OSError, *kinds)):
+            raise
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(
+            f"{path}: cannot be written: {said}; what is finished is kept: free some space or choose another disk, and "
+            "give the same command again"
+        ) from error
+
+
+@contextlib.contextmanager
+def open_log(folder: Path, *, run: Mapping[str, Any], restart: bool, later: Collection[str] = ()) -> Iterator["Log"]:
+    """The log in a folder, resumed where it belongs to the same `run`, a new one where there is none or on `restart`.
+
+    `run` is what must be the same for a run to be resumed; it is kept as JSON. `later` names settings in it that logs
+    of earlier versions lack; those that are missing are in `Log.unrecorded`. The folder stays until `Log.discard`.
+    """
+    if not folder.parent.is_dir():
+        raise InputError(f"{folder}: the folder {folder.parent} does not exist; create it first")
+    busy = f"{folder} is in use by another run; wait for it to end, or write to another file"
+    with locked(folder / LOCK, busy=busy):
+        file = (folder / RECORDS).open("a+b")
+        try:
+            manifest = folder / MANIFEST
+            unrecorded: tuple[str, ...] = ()
+            if manifest.exists() and not restart:
+                earlier = _read_manifest(manifest)
+                unrecorded = tuple(key for key in later if key not in earlier)
+                _compare(earlier, {key: run[key] for key in run if key not in unrecorded}, folder)
+            else:
+                file.truncate(0)
+                os.fsync(file.fileno())  # or old results could come back under the new settings after a power failure
+                write_text(manifest, json.dumps(run, indent=2))
+            yield Log(folder, file, unrecorded)
+        finally:
+            with contextlib.suppress(OSError):  # what was not committed does not count, and may not fit on the disk
+                file.close()
+
+
+class Log:
+    """Results on the disk, appended; `done` is the position at the last commit.
+
+    The file is a sequence of records: a header (kind, length, CRC-32) and a payload. A commit is a record of its own,
+    written when everything before it has reached the disk. What stands behind the last commit is cut off on resuming.
+    """
+
+    def __init__(self, folder: Path, file: BinaryIO, unrecorded: tuple[str, ...] = ()) -> None:
+        self.folder, self.unrecorded = folder, unrecorded
+        self.done = Position()
+        self._file = file
+        self._recover()
+
+    def append(self, payload: bytes) -> None:
+        """One result for each sentence, in the order of the input."""
+        self._write(PAYLOAD, payload)
+
+    def commit(self, position: Position) -> None:
+        """Everything appended so far is on the disk before the commit is, and the commit before this returns."""
+        self._sync()
+        self._write(COMMIT, json.dumps(position).encode())
+        self._sync()
+        self.done = position
+        self._end = self._file.tell()
+
+    def payloads(self) -> Iterator[bytes]:
+        """All results up to the last commit, in order, from the disk."""
+        found = 0
+        with (self.folder / RECORDS).open("rb") as file:
+            while file.tell() < self._end and (record := _read(file)) is not None:
+                kind, payload = record
+                if kind == PAYLOAD:
+                    found += 1
+                    yield payload
+        if found != self.done.sentences:
+            raise FormatError(
+                f"{self.folder / RECORDS}: was damaged after result {found:,} of {self.done.sentences:,} while in use; "
+                "check the disk, and run the same command again"
+            )
+
+    def discard(self) -> None:
+        """Remove the folder, once the results are where they belong."""
+        self._file.close()
+        shutil.rmtree(self.folder)
+
+    def _write(self, kind: bytes, payload: bytes) -> None:
+        with disk_errors(self.folder):
+            self._file.write(HEADER.pack(kind, len(payload), zlib.crc32(payload)))
+            self._file.write(payload)
+
+    def _sync(self) -> None:
+        with disk_errors(self.folder):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def _recover(self) -> None:
+        """Read up to the first record that is not whole, and cut the file after the last good commit."""
+        self._file.seek(0)
+        self._end = found = 0
+        while (record := _read(self._file)) is not None:
+            if record[0] == PAYLOAD:
+                found += 1
+                continue
+            position = _position(record[1])
+            if position is None or position.sentences != found:
+                break
+            self.done, self._end = position, self._file.tell()
+        self._file.truncate(self._end)
+        self._file.seek(self._end)
+
+
+def _read(file: BinaryIO) -> tuple[bytes, bytes] | None:
+    """The next record, or None where there is no whole one."""
+    head = file.read(HEADER.size)
+    if len(head) < HEADER.size:
+        return None
+    kind, length, checksum = HEADER.unpack(head)
+    # A damaged length may be huge: read no more than the file has.
+    if kind not in (PAYLOAD, COMMIT) or file.tell() + length > os.fstat(file.fileno()).st_size:
+        return None
+    payload = file.read(length)
+    return (kind, payload) if zlib.crc32(payload) == checksum else None
+
+
+def _position(payload: bytes) -> Position | None:
+    try:
+        sentences, digest = json.loads(payload)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return Position(sentences, digest) if isinstance(sentences, int) and isinstance(digest, str) else None
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise FormatError(f"{path}: damaged, expected the settings of an unfinished run; start again with --restart")
+    return found
+
+
+def _compare(earlier: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    changed = [key for key in sorted({*earlier, *now}) if earlier.get(key) != now.get(key)]
+    if changed:
+        said = "; ".join(f"{key}: {earlier.get(key)!r} then, {now.get(key)!r} now" for key in changed)
+        raise InputError(f"{folder} holds an unfinished run with other settings ({said}); {RESTART}")

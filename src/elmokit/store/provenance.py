@@ -1,0 +1,90 @@
+"""Where stored vectors come from: a record of one JSON object, kept inside every file that `write_vectors` writes.
+
+| file | where the record is |
+| --- | --- |
+| HDF5 | the attribute `elmokit` of the root |
+| Parquet, safetensors | the entry `elmokit` of the metadata |
+| npz | the comment of the zip archive |
+"""
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from elmokit import __version__
+from elmokit.config import Count, parse_json, plain
+from elmokit.encoders.encoder import Encoder
+from elmokit.store.hdf5 import read_attribute
+from elmokit.store.parquet import read_metadata
+
+KEY = "elmokit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """How the vectors of a file were made. An empty `arithmetic` or `input` is not known."""
+
+    version: str = __version__  # of elmokit
+    model: str  # where it was read from
+    fingerprint: str
+    tokenizer: str
+    layers: str
+    arithmetic: str = ""
+    normalise: bool = False
+    batch_tokens: int | None = None
+    keys: str = ""  # HDF5: other keys than line numbers, no index of sentences
+    input: str = ""  # its name and a digest
+    sentences: Count = 0
+    tokens: Count = 0
+
+    def to_json(self) -> str:
+        return json.dumps(plain(self))
+
+    def same_run(self, other: "Provenance") -> bool:
+        """Whether both were made from the same input in the same way, by whichever version of elmokit."""
+        ignored = {"version", "model", "sentences", "tokens"}
+        ours, theirs = plain(self), plain(other)
+        return bool(self.input) and all(ours[key] == theirs[key] for key in ours if key not in ignored)
+
+
+def read_provenance(path: str | Path) -> Provenance | None:
+    """The record in a file of vectors; None where there is none, as in files of elmokit 0.1.0 and of other tools."""
+    path = Path(path)
+    readers: dict[str, Callable[[Path], bytes | None]] = {
+        ".h5": lambda p: read_attribute(p, KEY),
+        ".hdf5": lambda p: read_attribute(p, KEY),
+        ".parquet": lambda p: read_metadata(p, KEY),
+        ".npz": _zip_comment,
+        ".safetensors": _safetensors_metadata,
+    }
+    read = readers.get(path.suffix.lower())
+    content = read(path) if read is not None and path.is_file() else None
+    if not content:
+        return None
+    return parse_json(content, Provenance, source=f"{path}: its record", ignore_unknown=True)
+
+
+def arithmetic_of(encoder: Encoder) -> str:
+    """Which arithmetic makes an encoder's vectors; nothing where it does not say."""
+    return str(getattr(encoder, "arithmetic", ""))
+
+
+def _zip_comment(path: Path) -> bytes | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.comment if archive.comment.startswith(b'{"version":') else None
+    except (OSError, zipfile.BadZipFile):
+        return None
+
+
+def _safetensors_metadata(path: Path) -> bytes | None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            found = (file.metadata() or {}).get(KEY)
+    except (OSError, SafetensorError):
+        return None
+    return found.encode() if found else None
