@@ -133,6 +133,7 @@ class Joined(Encoder):
         self.parts = _parts(parts)
         first = self.parts[0].encoder
         super().__init__(tokenizer or first.tokenizer, device=device or first.device, dtype=dtype or first.dtype)
+        self.placed()
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> "JoinedRunner":
         return JoinedRunner(self.parts, device, dtype)

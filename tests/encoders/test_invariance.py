@@ -70,6 +70,16 @@ def test_known_words_are_not_encoded_again() -> None:
     assert elmo.cache_info.size == 0
 
 
+def test_the_word_not_used_for_longest_leaves() -> None:
+    elmo = Elmo(MODEL.pretrained, device="cpu", cache_words=2)
+    elmo.encode([["a", "b"]])
+    elmo.encode([["a"]])
+    elmo.encode([["c"]])  # "b" leaves: "a" came before it, but was used after it
+    assert elmo.cache_info == (1, 3, 2, 2)
+    elmo.encode([["a"]])
+    assert elmo.cache_info == (2, 3, 2, 2)
+
+
 class TestOutOfMemory:
     batch: ClassVar = [(k, Sentence.of(["w"] * 8)) for k in range(8)]  # 80 positions
 

@@ -1,8 +1,13 @@
-"""`BatchRunner`: a model in one place, which makes a `LayerStack` of a batch and copes with too little memory."""
+"""`BatchRunner`: a model in one place, which makes a `LayerStack` of a batch and copes with too little memory.
 
+Runners may be called from many threads. What they share is immutable, or used under a `Turn`.
+"""
+
+import threading
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +17,35 @@ from elmokit.text import Sentence
 
 M = TypeVar("M")
 Placed = tuple[int, Sentence]  # a sentence and its position in the input
+Place = tuple[torch.device, torch.dtype]
+OTHERS = 2  # places besides a model's own in which it stays built
+
+
+class Turn:
+    """`with turn:` lets one thread at a time use what several share.
+
+    On CUDA work only begins when it is called for, so a thread that runs in another stream than the thread before it
+    also waits, on the device, for what that one began. A copy, or one in another process, is a turn of its own.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device if device is not None and device.type == "cuda" else None
+        self.stream: torch.cuda.Stream | None = None  # where it was used last
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        if self.device is not None:
+            stream = torch.cuda.current_stream(self.device)
+            if self.stream is not None and self.stream != stream:
+                stream.wait_stream(self.stream)
+            self.stream = stream
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Turn, (self.device,)
 
 
 class BatchRunner(ABC):
@@ -29,8 +63,8 @@ class BatchRunner(ABC):
         """`run` over the batch, or over smaller and smaller parts of it where the device's memory does not suffice."""
         waiting = [batch]
         while waiting:
-            part = waiting.pop()
-            if self.limit is None or len(part) == 1 or positions(part) <= self.limit:
+            part, limit = waiting.pop(), self.limit
+            if limit is None or len(part) == 1 or positions(part) <= limit:
                 short = False
                 try:
                     done = run(part)
@@ -46,9 +80,46 @@ class BatchRunner(ABC):
                     continue
                 if self.device.type == "cuda":
                     torch.cuda.empty_cache()
-                self.limit = positions(part) // 2
+                known = self.limit  # another thread may have found a lower one
+                self.limit = min(positions(part) // 2, positions(part) if known is None else known)
             half = len(part) // 2
             waiting += [part[half:], part[:half]]
+
+
+class Built:
+    """A model's runners: the one in its own place, and in the few others where it ran last. A copy starts without."""
+
+    def __init__(self) -> None:
+        self.runners: OrderedDict[Place, BatchRunner] = OrderedDict()  # oldest use first
+        self.turn, self.building = Turn(), Turn()
+
+    def find(
+        self, place: Place, build: Callable[[torch.device, torch.dtype], BatchRunner], *, home: Place
+    ) -> BatchRunner:
+        """The runner in this place, built once however many threads ask for it."""
+        if (runner := self._known(place)) is not None:
+            return runner
+        with self.building:
+            if (runner := self._known(place)) is None:  # another thread may have built it meanwhile
+                runner = build(*place)
+                with self.turn:
+                    self.runners[place] = runner
+                    for old in [other for other in self.runners if other != home][:-OTHERS]:
+                        del self.runners[old]
+        return runner
+
+    def _known(self, place: Place) -> BatchRunner | None:
+        with self.turn:
+            if (runner := self.runners.get(place)) is not None:
+                self.runners.move_to_end(place)
+            return runner
+
+    def all(self) -> list[BatchRunner]:
+        with self.turn:
+            return list(self.runners.values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Built, ()
 
 
 def positions(batch: Sequence[Placed]) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from elmokit.batch import plan_batches
-from elmokit.encoders.batches import BatchRunner
+from elmokit.encoders.batches import BatchRunner, Built
 from elmokit.encoders.choice import Choice
 from elmokit.encoders.given import Given, Request, read_request
 from elmokit.encoders.ordered import Embedding, in_order
@@ -60,6 +60,8 @@ class Encoder(ABC):
     progress      a progress bar on standard error
     normalise     vectors of length 1 (the pooled vector for `encode`); zero vectors stay zero
 
+    An encoder may be called from any number of threads: a sentence gets the same vectors as from one.
+
     `width` is D, `layer_names` has a name per layer, `context` says which neighbours a word's vector depends on, and
     `fingerprint` is equal for models that give equal vectors, wherever they were read from.
     """
@@ -67,12 +69,10 @@ class Encoder(ABC):
     modes: ClassVar[tuple[str, ...]] = FLOATS  # what `dtype` may be besides "auto" and "default"
 
     def __init__(self, tokenizer: Tokenizer, *, device: str | torch.device, dtype: str | torch.dtype) -> None:
-        """For subclasses, called last: the model is built here."""
+        """For subclasses. The model is built by the first call of `placed`, with which their own `__init__` may end."""
         self.tokenizer = tokenizer
-        place = pick_device(device)
-        self._asked = dtype
-        self._home = self._at = place, self._mode(dtype, place)
-        self._runner: BatchRunner = self._build(*self._home)
+        self._device, self._asked = pick_device(device), dtype
+        self._built = Built()
 
     @abstractmethod
     def _build(self, device: torch.device, dtype: torch.dtype) -> BatchRunner:
@@ -116,11 +116,11 @@ class Encoder(ABC):
 
     @property
     def device(self) -> torch.device:
-        return self._home[0]
+        return self._device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._home[1]
+        return self._mode(self._asked, self._device)
 
     @property
     def longest_word(self) -> int | None:
@@ -241,12 +241,10 @@ class Encoder(ABC):
         return self.placed().stack(sentences)
 
     def placed(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> BatchRunner:
-        """The model where it is to run, by default in its own place; built anew where it was last somewhere else."""
-        place = self._home[0] if device is None else pick_device(device)
+        """The model where it is to run, by default in its own place. It stays built there and where it ran last."""
+        place = self._device if device is None else pick_device(device)
         at = place, self._mode(self._asked if dtype is None else dtype, place)
-        if at != self._at:
-            self._runner, self._at = self._build(*at), at
-        return self._runner
+        return self._built.find(at, self._build, home=(self.device, self.dtype))
 
     def _mode(self, dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
         return pick_dtype(dtype, device, modes=self.modes, usual=self._usual)

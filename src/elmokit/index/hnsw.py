@@ -5,6 +5,7 @@ index ranks them by what it stores. Rows that came later are added to it, and un
 """
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -53,6 +54,7 @@ class Graph:
         self.mean = np.array(description.mean, dtype=np.float32)  # (D,)
         self._index = _new(len(self.mean))
         self._index.view(str(folder / description.file))
+        self._turn = threading.Lock()  # how far it is searched is set for all of it
 
     @classmethod
     def open(cls, folder: Path) -> "Graph | None":
@@ -70,11 +72,12 @@ class Graph:
     def __len__(self) -> int:
         return self.description.rows
 
-    def propose(self, vectors: Rows, *, count: int) -> list[NDArray[np.int64]]:
+    def propose(self, vectors: Rows, *, count: int, expansion: int | None = None) -> list[NDArray[np.int64]]:
         """Rows that may be the nearest of each vector (Q, D), given as it came from the encoder."""
-        self._index.expansion_search = max(self.description.expansion, count)
         codes = encode_rows(centred(vectors, self.mean), "int8")[0]  # (Q, D)
-        return [np.asarray(self._index.search(row, count, threads=1).keys, dtype=np.int64) for row in codes]
+        with self._turn:
+            self._index.expansion_search = max(expansion or self.description.expansion, count)
+            return [np.asarray(self._index.search(row, count, threads=1).keys, dtype=np.int64) for row in codes]
 
     def described(self, **changes: Any) -> None:
         """Keep what was measured."""

@@ -6,7 +6,7 @@ index.search(elmo.encode_tokens("the players of the play", layers="top")[4])
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from elmokit.errors import FormatError, InputError
 from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
 from elmokit.index.growth import GrowthReport, add_text, drop_run, locked, read_segments
 from elmokit.index.hnsw import Graph, load_usearch, make_graph
-from elmokit.index.segment import Rows
+from elmokit.index.segment import Rows, Segment
 from elmokit.index.settings import MANIFEST, IndexSettings, Manifest, TextRun
 
 SPARE = 4  # candidates taken from the graph for each neighbour asked for
@@ -40,28 +40,98 @@ class Occurrence:
     score: float = 0.0  # how alike it is to what was searched for
 
 
-class Index:
-    """An index on disk. Whoever has it open sees it as it was then, but for what is added through the same object."""
+class View:
+    """What an index holds at one moment. It never changes, so a search sees one state from beginning to end."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self._look()
-
-    def _look(self) -> None:
-        """See what is on the disk now."""
-        for name in ("mean", "words", "graph"):
-            self.__dict__.pop(name, None)
-        self.manifest = Manifest.read(self.folder)
-        self.segments = read_segments(self.folder)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = Manifest.read(folder)
+        self.segments = read_segments(folder)
         sizes = np.array([len(segment) for segment in self.segments], dtype=np.int64)  # (segments,)
         self.ends = np.cumsum(sizes)  # (segments,)
         self.begins = self.ends - sizes  # (segments,)
         for segment in self.segments:
             if segment.width != self.manifest.width:
                 raise FormatError(
-                    f"{segment.path} has vectors of {segment.width}, but those of {self.folder} have "
+                    f"{segment.path} has vectors of {segment.width}, but those of {folder} have "
                     f"{self.manifest.width}; it belongs to another index"
                 )
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @cached_property
+    def mean(self) -> Rows:
+        total = sum((segment.total for segment in self.segments), start=np.zeros(self.manifest.width))
+        return np.asarray(total / max(len(self), 1), dtype=np.float32)
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for segment in self.segments:
+            counts = np.bincount(segment.words, minlength=len(segment.vocabulary)).tolist()
+            for word, count in zip(segment.vocabulary, counts, strict=True):
+                found[word] += count
+        return found
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        return Graph.open(self.folder)
+
+    def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Rows:
+        wanted = np.asarray(rows, dtype=np.int64)
+        found = np.zeros((len(wanted), self.manifest.width), dtype=np.float32)
+        homes = np.searchsorted(self.ends, wanted, side="right")  # (n,)
+        for home in np.unique(homes):
+            here = homes == home
+            found[here] = self.segments[home].vectors(wanted[here] - self.begins[home])
+        return found
+
+    def search(self, given: Rows, *, k: int, exact: bool, expansion: int | None = None) -> Nearest:
+        """The k nearest rows of each vector (Q, D); `expansion` is how far the graph is searched, else its own."""
+        queries = centred(given, self.mean)
+        if exact or self.graph is None:
+            return scan(self.segments, queries, self.mean, k=k)
+        proposed = self.graph.propose(given, count=min(SPARE * k, len(self.graph)), expansion=expansion)
+        proposed = [some[some < len(self)] for some in proposed]  # the graph may have been completed since
+        found = [self.search_rows(one[None], some, k=k) for one, some in zip(given, proposed, strict=True)]
+        best = Nearest(np.concatenate([f.rows for f in found]), np.concatenate([f.scores for f in found]))
+        if len(self.graph) < len(self):  # what the graph does not have yet
+            best = merge(best, scan(self.segments, queries, self.mean, k=k, first=len(self.graph)), k=k)
+        return best
+
+    def search_rows(self, given: Rows, rows: NDArray[np.int64], *, k: int) -> Nearest:
+        """The same among these rows only; exact."""
+        queries, best = centred(given, self.mean), nothing(len(given), k)
+        for at in range(0, len(rows), BLOCK):
+            some = rows[at : at + BLOCK]
+            scores = queries @ centred(self.vectors(some), self.mean).T  # (Q, n)
+            best = merge(best, Nearest(np.broadcast_to(some, scores.shape), scores), k=k)
+        return best
+
+
+class Index:
+    """An index on disk. Whoever has it open sees it as it was then, but for what is added through the same object.
+
+    Any number of threads may search while one adds text or makes the graph.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._view = View(self.folder)
+
+    def _look(self) -> View:
+        """See what is on the disk now. A search under way ends with what it began with."""
+        self._view = view = View(self.folder)
+        return view
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._view.manifest
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self._view.segments
 
     @classmethod
     def open(cls, folder: str | Path) -> "Index":
@@ -123,41 +193,40 @@ class Index:
         told     hears how far it is
         """
         with locked(self.folder):
-            self.manifest = Manifest.read(self.folder)
-            self.manifest.check_encoder(encoder, self.folder)
+            manifest = Manifest.read(self.folder)
+            manifest.check_encoder(encoder, self.folder)
             request = read_request(sentences, tokenizer=encoder.tokenizer)
             if request.single:
                 raise InputError("one string was given, expected a list of sentences, a generator or a Path")
-            runs = self.manifest.runs
+            runs = manifest.runs
             unfinished = bool(runs) and not runs[-1].complete
             number = len(runs) - unfinished
             if name and any(run.name == name and run.complete for run in runs):
                 return GrowthReport(known=True)
             if unfinished and restart:
                 drop_run(self.folder, number)
-            self.manifest = self.manifest.with_run(number, TextRun(name))
+            manifest = manifest.with_run(number, TextRun(name))
             if not unfinished or restart:
-                self.manifest.write(self.folder)
-            self._look()
+                manifest.write(self.folder)
+            counts = self._look().words if manifest.settings.per_word else {}
             report = add_text(
                 self.folder,
-                self.manifest,
+                manifest,
                 number,
                 encoder,
                 request.sentences,
-                counts=self.words if self.manifest.settings.per_word else {},
+                counts=counts,
                 batch_tokens=batch_tokens,
                 told=told,
             )
             finished = TextRun(name, complete=True, sentences=report.sentences)
-            self.manifest = self.manifest.with_run(number, finished)
-            self.manifest.write(self.folder)
+            manifest.with_run(number, finished).write(self.folder)
             self._look()
         return report
 
     def __len__(self) -> int:
         """N, the number of occurrences."""
-        return int(self.ends[-1]) if len(self.ends) else 0
+        return len(self._view)
 
     @property
     def settings(self) -> IndexSettings:
@@ -168,57 +237,45 @@ class Index:
         """Whether every text that was begun is in it as a whole."""
         return all(run.complete for run in self.manifest.runs)
 
-    @cached_property
+    @property
     def mean(self) -> Rows:
         """The mean of all vectors. (D,)"""
-        total = sum((segment.total for segment in self.segments), start=np.zeros(self.manifest.width))
-        return np.asarray(total / max(len(self), 1), dtype=np.float32)
+        return self._view.mean
 
-    @cached_property
+    @property
     def words(self) -> Counter[str]:
         """How often each word stands in it, as it is spelled."""
-        found: Counter[str] = Counter()
-        for segment in self.segments:
-            counts = np.bincount(segment.words, minlength=len(segment.vocabulary)).tolist()
-            for word, count in zip(segment.vocabulary, counts, strict=True):
-                found[word] += count
-        return found
+        return self._view.words
 
-    @cached_property
+    @property
     def graph(self) -> Graph | None:
         """The approximate index, where one has been made."""
-        return Graph.open(self.folder)
+        return self._view.graph
 
     def spelled(self, word: str) -> list[str]:
         """The word as it stands in the index: as given if it does, else whatever its case."""
-        if word in self.words:
-            return [word]
-        return [other for other in self.words if other.casefold() == word.casefold()]
+        words = self.words
+        return [word] if word in words else [other for other in words if other.casefold() == word.casefold()]
 
     def rows_of(self, word: str) -> NDArray[np.int64]:
         """The rows of a word as it is spelled. (n,)"""
-        found = [np.zeros(0, dtype=np.int64)]
-        for segment, base in zip(self.segments, self.begins, strict=True):
+        found, view = [np.zeros(0, dtype=np.int64)], self._view
+        for segment, base in zip(view.segments, view.begins, strict=True):
             if (number := segment.vocabulary.get(word)) is not None:
                 found.append(np.flatnonzero(segment.words == number) + base)
         return np.concatenate(found)
 
     def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Rows:
         """Rows as they were stored. (n, D)"""
-        wanted = np.asarray(rows, dtype=np.int64)
-        found = np.zeros((len(wanted), self.manifest.width), dtype=np.float32)
-        homes = np.searchsorted(self.ends, wanted, side="right")  # (n,)
-        for home in np.unique(homes):
-            here = homes == home
-            found[here] = self.segments[home].vectors(wanted[here] - self.begins[home])
-        return found
+        return self._view.vectors(rows)
 
     def occurrence(self, row: int, score: float = 0.0) -> Occurrence:
         """The word and its sentence at a row."""
-        if not 0 <= row < len(self):
-            raise InputError(f"row {row} asked for, but {self.folder} has rows 0 to {len(self) - 1}")
-        home = int(np.searchsorted(self.ends, row, side="right"))
-        segment, at = self.segments[home], row - int(self.begins[home])
+        view = self._view
+        if not 0 <= row < len(view):
+            raise InputError(f"row {row} asked for, but {self.folder} has rows 0 to {len(view) - 1}")
+        home = int(np.searchsorted(view.ends, row, side="right"))
+        segment, at = view.segments[home], row - int(view.begins[home])
         text = segment.text(int(segment.sentences[at]))
         start, end = segment.spans[at].tolist()
         return Occurrence(
@@ -227,8 +284,9 @@ class Index:
 
     def sentence_of(self, row: int) -> tuple[int, int]:
         """Which sentence a row stands in: the segment's number and the sentence's in it."""
-        home = int(np.searchsorted(self.ends, row, side="right"))
-        return home, int(self.segments[home].sentences[row - int(self.begins[home])])
+        view = self._view
+        home = int(np.searchsorted(view.ends, row, side="right"))
+        return home, int(view.segments[home].sentences[row - int(view.begins[home])])
 
     def search(
         self, vectors: Rows, *, k: int = 10, exact: bool = False, rows: NDArray[np.int64] | None = None
@@ -238,27 +296,12 @@ class Index:
         The vectors are as the encoder gives them for the index's layers. The graph is used where there is one, unless
         `exact` is asked for; `rows` searches among these only, and is exact.
         """
-        given = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
-        if given.shape[1] != self.manifest.width:
+        view, given = self._view, np.atleast_2d(np.asarray(vectors, dtype=np.float32))
+        if given.shape[1] != view.manifest.width:
             raise InputError(
-                f"vectors of {given.shape[1]} given, but those of {self.folder} have {self.manifest.width}"
+                f"vectors of {given.shape[1]} given, but those of {self.folder} have {view.manifest.width}"
             )
-        queries = centred(given, self.mean)
-        if rows is not None:
-            best = nothing(len(given), k)
-            for at in range(0, len(rows), BLOCK):
-                some = rows[at : at + BLOCK]
-                scores = queries @ centred(self.vectors(some), self.mean).T  # (Q, n)
-                best = merge(best, Nearest(np.broadcast_to(some, scores.shape), scores), k=k)
-            return best
-        if exact or self.graph is None:
-            return scan(self.segments, queries, self.mean, k=k)
-        proposed = self.graph.propose(given, count=min(SPARE * k, len(self.graph)))
-        found = [self.search(one, k=k, rows=some) for one, some in zip(given, proposed, strict=True)]
-        best = Nearest(np.concatenate([f.rows for f in found]), np.concatenate([f.scores for f in found]))
-        if len(self.graph) < len(self):  # what the graph does not have yet
-            best = merge(best, scan(self.segments, queries, self.mean, k=k, first=len(self.graph)), k=k)
-        return best
+        return view.search(given, k=k, exact=exact) if rows is None else view.search_rows(given, rows, k=k)
 
     def make_graph(self, *, threads: int = 0, told: Callable[[int], None] = lambda rows: None) -> Graph:
         """Make or complete the approximate index; `told` hears how many more rows it has. Needs usearch.
@@ -267,39 +310,44 @@ class Index:
         """
         load_usearch()
         with locked(self.folder):
-            earlier = self.graph
-            if earlier is not None and len(earlier) == len(self):
+            view, earlier = self._view, self._view.graph
+            if earlier is not None and len(earlier) == len(view):
                 return earlier
-            made = make_graph(self.folder, self.segments, self.mean, earlier=earlier, threads=threads, told=told)
-            self.__dict__["graph"] = made
+            make_graph(self.folder, view.segments, view.mean, earlier=earlier, threads=threads, told=told)
+            made = self._look().graph
+            assert made is not None
         self.tune()
         return made
 
     def tune(self, *, queries: int = 200, k: int = 10) -> float:
         """Measure recall and settle how far the graph is searched: the least that finds 97 of 100; kept with it."""
-        graph = self.graph
+        view, graph = self._view, self._view.graph
         if graph is None:
             raise InputError(f"{self.folder} has no graph, so its search is exact; make one first (make_graph)")
-        sample = np.random.default_rng(0).choice(len(self), size=min(queries, len(self)), replace=False)
-        truth = self._others(sample, k=k, exact=True)
-        recall = 0.0
+        sample = np.random.default_rng(0).choice(len(view), size=min(queries, len(view)), replace=False)
+        truth = _others(view, sample, k=k, exact=True)
+        recall, expansion = 0.0, EXPANSIONS[0]
         for expansion in EXPANSIONS:
-            graph.description = replace(graph.description, expansion=expansion)
-            recall = _recall(truth, self._others(sample, k=k, exact=False))
+            recall = _recall(truth, _others(view, sample, k=k, exact=False, expansion=expansion))
             if recall >= ENOUGH:
                 break
         with locked(self.folder):
-            graph.described(recall=recall, checked=len(sample))
+            graph.described(expansion=expansion, recall=recall, checked=len(sample))
         return recall
 
     def recall(self, *, queries: int = 200, k: int = 10, seed: int = 1) -> float:
         """The share of the k nearest neighbours that the graph finds, of rows of the index, themselves left out."""
-        sample = np.random.default_rng(seed).choice(len(self), size=min(queries, len(self)), replace=False)
-        return _recall(self._others(sample, k=k, exact=True), self._others(sample, k=k, exact=False))
+        view = self._view
+        sample = np.random.default_rng(seed).choice(len(view), size=min(queries, len(view)), replace=False)
+        return _recall(_others(view, sample, k=k, exact=True), _others(view, sample, k=k, exact=False))
 
-    def _others(self, sample: NDArray[np.int64], *, k: int, exact: bool) -> list[list[int]]:
-        found = self.search(self.vectors(sample), k=k + 1, exact=exact).rows.tolist()
-        return [[row for row in rows if row != own][:k] for own, rows in zip(sample.tolist(), found, strict=True)]
+
+def _others(
+    view: View, sample: NDArray[np.int64], *, k: int, exact: bool, expansion: int | None = None
+) -> list[list[int]]:
+    """The k nearest rows of each row of the sample, itself left out."""
+    found = view.search(view.vectors(sample), k=k + 1, exact=exact, expansion=expansion).rows.tolist()
+    return [[row for row in rows if row != own][:k] for own, rows in zip(sample.tolist(), found, strict=True)]
 
 
 def _recall(truth: list[list[int]], found: list[list[int]]) -> float:

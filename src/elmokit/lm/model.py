@@ -258,11 +258,11 @@ class LanguageModel:
         Stops where the model ends (or begins) the sentence. The same seed gives the same words.
         """
         self._need(direction, f"{direction} sampling")
-        if direction not in self.writers:
-            self.writers[direction] = Writer(self.runner, self.output, direction)
+        writer = self.writers.get(direction) or Writer(self.runner, self.output, direction)
+        self.writers[direction] = writer
         sentence = read_context(given, self.tokenizer)
         drawing = Drawing(temperature, top_k)
-        return self.writers[direction].write(sentence, n_words=n_words, drawing=drawing, seed=seed, unknown=unknown)
+        return writer.write(sentence, n_words=n_words, drawing=drawing, seed=seed, unknown=unknown)
 
     def _need(self, direction: Direction, purpose: str) -> None:
         if direction not in self.directions:

@@ -58,7 +58,8 @@ class Feeder(Generic[E, P]):
         step = 1 if self.task.documents else batch_size
         found: list[Any] = [None] * len(examples)
         training = network.training
-        network.eval()
+        if training:  # a network at work is shared by threads and stays as it is
+            network.eval()
         with torch.no_grad():
             for start in range(0, len(by_size), step):
                 picked = by_size[start : start + step]
@@ -67,7 +68,8 @@ class Feeder(Generic[E, P]):
                     found[k] = prediction
                 if told is not None:
                     told(start + len(picked), len(examples))
-        network.train(training)
+        if training:
+            network.train()
         return found
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.chars import Rows
+from elmokit.encoders.batches import Turn
 from elmokit.encoders.transfers import locked
 from elmokit.errors import ConfigError
 from elmokit.kernels import fused
@@ -123,10 +124,11 @@ class _Recorded:
 class Graphs:
     """The graphs of one network on one CUDA device, recorded as shapes come along.
 
-    `run` and `encode` give None where they have no graph, and the caller computes without.
+    `run` and `encode` give None where they have no graph, and the caller computes without. A graph has one input and
+    one output, so threads take turns from filling the one to copying the other.
     """
 
-    def __init__(self, bilm: BiLM, *, filling: Rows) -> None:
+    def __init__(self, bilm: BiLM, *, filling: Rows, turn: Turn | None = None) -> None:
         self.bilm = bilm
         self.device = next(bilm.tokens.parameters()).device
         self.filling = filling  # (W,) the row of a short word
@@ -135,6 +137,7 @@ class Graphs:
         self.words = characters is None or fused(characters.weight)  # plain torch looks at lengths on its way
         self.kept: Recurring[tuple[int, ...], _Recorded] = Recurring(MOST_GRAPHS)
         self.failed = False
+        self.turn = turn or Turn(self.device)
         self.pool: Any = None  # one for all: a replay's result is taken out before the next
 
     @staticmethod
@@ -151,17 +154,18 @@ class Graphs:
             table = torch.zeros(2 * len(self.backward) + 1, rows * steps, dtype=torch.int64, device=vectors.device)
             return self._record(lambda: filled_layers(self.bilm, held, table, rows, steps), held, table)
 
-        recorded = self._find((rows, steps), make)
-        if recorded is None:
-            return None
-        held, table = recorded.inputs
-        held[: len(vectors)].copy_(vectors)
-        batch = Filled.of(index, lengths, backward=self.backward)
-        table.copy_(locked(torch.from_numpy(batch.table)), non_blocking=True)
-        recorded.graph.replay()
-        B, T = index.shape
-        values = recorded.output[:, :B, :T].clone()  # (L, B, T, D)
-        mask = table[-1].view(rows, steps)[:B, :T].bool()  # (B, T)
+        with self.turn:
+            recorded = self._find((rows, steps), make)
+            if recorded is None:
+                return None
+            held, table = recorded.inputs
+            held[: len(vectors)].copy_(vectors)
+            batch = Filled.of(index, lengths, backward=self.backward)
+            table.copy_(locked(torch.from_numpy(batch.table)), non_blocking=True)
+            recorded.graph.replay()
+            B, T = index.shape
+            values = recorded.output[:, :B, :T].clone()  # (L, B, T, D)
+            mask = table[-1].view(rows, steps)[:B, :T].bool()  # (B, T)
         return LayerStack(values, mask, self.bilm.config.layer_names, bounded=True)
 
     def encode(self, rows: Rows) -> Tensor | None:
@@ -174,12 +178,13 @@ class Graphs:
             held = torch.zeros(filled.shape, dtype=filled.dtype, device=self.device)  # (U', W)
             return self._record(lambda: self.bilm.tokens(held), held)
 
-        recorded = self._find((len(filled),), make)
-        if recorded is None:
-            return None
-        recorded.inputs[0].copy_(locked(filled), non_blocking=True)
-        recorded.graph.replay()
-        return recorded.output[: len(rows)].clone()  # (U, P)
+        with self.turn:
+            recorded = self._find((len(filled),), make)
+            if recorded is None:
+                return None
+            recorded.inputs[0].copy_(locked(filled), non_blocking=True)
+            recorded.graph.replay()
+            return recorded.output[: len(rows)].clone()  # (U, P)
 
     def _find(self, key: tuple[int, ...], make: Callable[[], _Recorded]) -> _Recorded | None:
         if self.failed:

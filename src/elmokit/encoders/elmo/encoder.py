@@ -31,7 +31,6 @@ class Elmo(Encoder):
     """
 
     modes = (*FLOATS, INT8)
-    _runner: Runner
 
     def __init__(
         self,
@@ -45,11 +44,12 @@ class Elmo(Encoder):
     ) -> None:
         if cache_words < 1:
             raise InputError(f"cache_words is {cache_words}; the word cache needs room for at least one word")
+        chosen = choose_tokenizer(pretrained, tokenizer, allow_other=allow_other_tokenizer)
+        super().__init__(chosen, device=device, dtype=dtype)
         self.pretrained = pretrained
         self.codec = pretrained.codec.build(pretrained.config.tokens.max_characters)
         self.cache_words = cache_words
-        chosen = choose_tokenizer(pretrained, tokenizer, allow_other=allow_other_tokenizer)
-        super().__init__(chosen, device=device, dtype=dtype)
+        self.placed()
 
     @classmethod
     def from_pretrained(
@@ -97,14 +97,6 @@ class Elmo(Encoder):
     def _usual(self, device: torch.device) -> torch.dtype:
         return usual_mode(self.pretrained, device)
 
-    def __getstate__(self) -> dict[str, object]:
-        """For copies and other processes: all but the network, which is laid out for one machine."""
-        return {name: value for name, value in vars(self).items() if name != "_runner"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        self._runner = self._build(*self._at)
-
     @property
     def width(self) -> int:
         """D, the size of one layer's vector."""
@@ -126,8 +118,14 @@ class Elmo(Encoder):
 
     @property
     def bilm(self) -> BiLM:
-        """The network where it last ran."""
+        """The network in its own place."""
         return self._runner.bilm
+
+    @property
+    def _runner(self) -> Runner:
+        runner = self.placed()
+        assert isinstance(runner, Runner)
+        return runner
 
     @cached_property
     def fingerprint(self) -> str:
@@ -143,14 +141,15 @@ class Elmo(Encoder):
 
     @property
     def cache_info(self) -> CacheInfo:
-        """Hits, misses, size and capacity of the word cache."""
+        """Hits, misses, size and capacity of the word cache in its own place."""
         return self._runner.cache.info
 
     def forget_words(self) -> None:
         """Empty the word cache."""
-        self._runner.cache.clear()
+        for runner in self._built.all():
+            assert isinstance(runner, Runner)
+            runner.forget_words()
 
     def carry(self) -> CarriedElmo:
         """A session that carries LSTM state from batch to batch by row, as AllenNLP and bilm-tf did."""
-        self.placed()
         return CarriedElmo(self._runner, self.tokenizer)

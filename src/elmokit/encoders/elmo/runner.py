@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elmokit.batch import index_words
 from elmokit.chars import Codec, Rows
-from elmokit.encoders.batches import BatchRunner
+from elmokit.encoders.batches import BatchRunner, Turn
 from elmokit.encoders.elmo.cuda_graphs import Graphs, wanted
 from elmokit.encoders.elmo.word_cache import WordCache
 from elmokit.encoders.transfers import upload
@@ -25,9 +25,11 @@ class Runner(BatchRunner):
         weight = next(bilm.tokens.parameters())
         super().__init__(weight.device, weight.dtype)
         width = bilm.config.lstm.projection_dim
-        self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype)
+        self.turn = Turn(self.device)
+        self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype, turn=self.turn)
         self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
-        self.graphs = Graphs(bilm, filling=codec.begin) if self.device.type == "cuda" and wanted() else None
+        used = self.device.type == "cuda" and wanted()
+        self.graphs = Graphs(bilm, filling=codec.begin, turn=self.turn) if used else None
 
     @torch.no_grad()
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
@@ -49,11 +51,17 @@ class Runner(BatchRunner):
 
     def word_vectors(self, words: Sequence[str]) -> Tensor:
         """The two boundaries' vectors, then those of the words. (U, P)"""
-        if self.boundaries is None:
-            self.boundaries = self._encode_rows(np.stack([self.codec.begin, self.codec.end]))
-        if not words:
-            return self.boundaries
-        return torch.cat([self.boundaries, self.cache.vectors(words, self._encode_words)])
+        with self.turn:
+            if self.boundaries is None:
+                self.boundaries = self._encode_rows(np.stack([self.codec.begin, self.codec.end]))
+            boundaries = self.boundaries
+        return torch.cat([boundaries, self.cache.vectors(words, self._encode_words)]) if words else boundaries
+
+    def forget_words(self) -> None:
+        """Empty the word cache; needed after any change of the network's weights."""
+        with self.turn:
+            self.cache.clear()
+            self.boundaries = None
 
     def _encode_words(self, words: Sequence[str]) -> Tensor:
         rows = self.codec.encode(words)  # (U, W)

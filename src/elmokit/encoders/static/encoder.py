@@ -46,9 +46,10 @@ class Static(Encoder):
         for what, chosen, names in (("fallback", fallback, Fallback), ("unknown", unknown, Unknown)):
             if chosen not in get_args(names):
                 raise InputError(f"{what} {chosen!r} not understood; expected {', '.join(get_args(names))}")
-        self.table, self.fallback, self.unknown_words = table, fallback, unknown
         cut = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         super().__init__(cut, device=device, dtype=dtype)
+        self.table, self.fallback, self.unknown_words = table, fallback, unknown
+        self.placed()
 
     @classmethod
     def from_pretrained(

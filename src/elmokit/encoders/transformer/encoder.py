@@ -14,6 +14,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from elmokit.encoders.batches import Turn
 from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.transformer.library import load_transformer
 from elmokit.encoders.transformer.pieces import PieceCutter
@@ -43,8 +44,6 @@ class Transformer(Encoder):
     only; `context` says so, found by trying.
     """
 
-    _runner: TransformerRunner
-
     def __init__(
         self,
         network: nn.Module,
@@ -61,7 +60,10 @@ class Transformer(Encoder):
         """A network in memory is used as it is and put into evaluation mode."""
         if subwords is not None and subwords not in get_args(Subwords):
             raise InputError(f"subwords {subwords!r} not understood; expected {', '.join(get_args(Subwords))}")
+        cut = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        super().__init__(cut, device=device, dtype=dtype)
         self.network = network.eval()
+        self.turn = Turn()
         self.cutter = PieceCutter(subword_tokenizer)
         self._source = source or type(network).__name__
         hidden, self._context = _try_out(network, self.cutter)
@@ -71,9 +73,7 @@ class Transformer(Encoder):
             raise WeightsError(f"{self._source}: its layers differ in shape ({shapes}) and do not stack")
         self.subwords = subwords or ("last" if self._context == "left" else "first")
         self.plan = self._plan(window, overlap)
-        super().__init__(
-            load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer, device=device, dtype=dtype
-        )
+        self.placed()
 
     @classmethod
     def from_pretrained(
@@ -112,8 +112,9 @@ class Transformer(Encoder):
         return WindowPlan(room, room // 2 if overlap is None else overlap)
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> TransformerRunner:
-        home = (device, dtype) == self._home
-        network = self.network if home else copy.deepcopy(self.network)  # its own numbers are never rounded in passing
+        home = (device, dtype) == (self.device, self.dtype)
+        with self.turn:  # its own numbers are never rounded in passing
+            network = self.network if home else copy.deepcopy(self.network)
         return TransformerRunner(
             network.to(device=device, dtype=dtype),
             self.cutter,
@@ -122,6 +123,7 @@ class Transformer(Encoder):
             subwords=self.subwords,
             plan=self.plan,
             left_only=self._context == "left",
+            turn=self.turn,
         )
 
     @property

@@ -1,5 +1,6 @@
 """Models and tokenizers of the transformers library. The one file that knows it."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from elmokit.errors import MissingExtraError, WeightsError
+
+_ONE_AT_A_TIME = threading.Lock()  # how much the library says is set for the whole process
 
 
 class Loaded(NamedTuple):
@@ -46,15 +49,16 @@ def load_transformer(source: str | Path, *, revision: str | None, local_files_on
 @contextmanager
 def _quiet(logging: Any) -> Iterator[None]:
     """Without the library's progress bars and notes on unused heads; as it was afterwards."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    with _ONE_AT_A_TIME:
+        verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()
 
 
 @contextmanager

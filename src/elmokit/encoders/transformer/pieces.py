@@ -8,6 +8,7 @@ it was, and a word seen before need not be cut again.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from elmokit.encoders.batches import Turn
 from elmokit.errors import WeightsError
 from elmokit.formats.streams import mend
 
@@ -27,6 +28,7 @@ class PieceCutter:
         # Byte-level tokenizers write the space before a word into its first piece; without it, it is another word.
         self.space = " " if _is_byte_level(tokenizer) else ""
         self.known: dict[str, Pieces] = {}
+        self.turn = Turn()  # the library's tokenizers refuse to work for two threads at once
         self.before, self.sample, self.after = self._around()
         others = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, *self.before, *self.after}
         unknown: int | None = tokenizer.unk_token_id
@@ -36,13 +38,14 @@ class PieceCutter:
     def cut(self, words: Iterable[str]) -> list[Pieces]:
         """The pieces of each word."""
         words = list(words)
-        if len(self.known) > MOST_WORDS:
-            self.known.clear()
-        missing = list({word: None for word in words if word not in self.known})
-        if missing:
-            for word, ids in zip(missing, self._ids([self.space + mend(word)[0] for word in missing]), strict=True):
-                self.known[word] = tuple(ids) if word and ids else self.nothing
-        return [self.known[word] for word in words]
+        with self.turn:
+            if len(self.known) > MOST_WORDS:
+                self.known.clear()
+            missing = list({word: None for word in words if word not in self.known})
+            if missing:
+                for word, ids in zip(missing, self._ids([self.space + mend(word)[0] for word in missing]), strict=True):
+                    self.known[word] = tuple(ids) if word and ids else self.nothing
+            return [self.known[word] for word in words]
 
     def unknown(self, word: str) -> bool:
         """Whether nothing of the word is left but the piece for the unknown."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elmokit.encoders.batches import BatchRunner
+from elmokit.encoders.batches import BatchRunner, Turn
 from elmokit.encoders.places import batch_budget
 from elmokit.encoders.transformer.pieces import PieceCutter
 from elmokit.encoders.transformer.windows import WindowPlan, cut_windows
@@ -35,7 +35,10 @@ class Take(NamedTuple):
 
 
 class TransformerRunner(BatchRunner):
-    """Runs the network without gradients. A batch's windows run like with like; words are summed up as they come."""
+    """Runs the network without gradients. A batch's windows run like with like; words are summed up as they come.
+
+    Threads take turns with the network: some versions of the library change a model while it hands out its layers.
+    """
 
     def __init__(
         self,
@@ -47,12 +50,13 @@ class TransformerRunner(BatchRunner):
         subwords: Subwords,
         plan: WindowPlan,
         left_only: bool,
+        turn: Turn,
     ) -> None:
         weight = next(network.parameters())
         super().__init__(weight.device, weight.dtype)
         self.network, self.cutter = network, cutter
         self.depth, self.width = depth, width  # of a piece's vectors
-        self.subwords, self.plan, self.left_only = subwords, plan, left_only
+        self.subwords, self.plan, self.left_only, self.turn = subwords, plan, left_only, turn
 
     @torch.no_grad()  # not inference_mode: mixes are trained on these layers
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
@@ -65,7 +69,8 @@ class TransformerRunner(BatchRunner):
         shape = self.depth, mask.numel(), parts, self.width
         values = torch.zeros(shape, device=self.device, dtype=self.dtype)  # (L, B * T, parts, D)
         for batch in self._batches(rows):
-            hidden = hidden_layers(self.network, [row.ids for row in batch], filler=self.cutter.filler)
+            with self.turn:
+                hidden = hidden_layers(self.network, [row.ids for row in batch], filler=self.cutter.filler)
             self._add(values, hidden, batch)
         joined = values.view(self.depth, *mask.shape, parts * self.width)  # (L, B, T, D)
         return LayerStack(joined, mask.to(self.device), layer_names(self.depth))

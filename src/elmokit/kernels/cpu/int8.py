@@ -9,6 +9,7 @@ tensors; it is the one used. FBGEMM is up to three times faster where the CPU la
 a quantised type, which torch has announced to remove: it is used there for as long as it exists.
 """
 
+import threading
 import warnings
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -20,6 +21,7 @@ from elmokit.kernels.cpu.features import CpuFeatures, cpu_features, even_rows
 
 Rows = Literal["even", "spiky", "positive"]  # what activations are like: spiky ones are mostly small, some large
 PIECE = 1024  # rows that are quantised at a time
+_QUIET = threading.Lock()  # which warnings are shown is set for the whole process
 STEPS = 127  # the largest int8 used; -128 is left out so that a row is symmetric
 
 
@@ -110,7 +112,7 @@ class FbgemmMultiply:
         values, scale = matrix.values.contiguous(), matrix.scale.double() / self.steps
         self.width = len(values)
         zeros = torch.zeros(self.width, dtype=torch.int64)
-        with warnings.catch_warnings():  # of its removal; the other library takes over then
+        with _QUIET, warnings.catch_warnings():  # of its removal; the other library takes over then
             warnings.simplefilter("ignore")
             held = torch._make_per_channel_quantized_tensor(values, scale, zeros, 0)
             return torch.ops.quantized.linear_prepack(held, None)

@@ -16,8 +16,11 @@ def side_by_side(tasks: Sequence[Callable[[], int]]) -> None:
         waiting.put(task)
     others: list[Future[int]] = []
     try:
-        for _ in range(min(thread_count(), len(tasks)) - 1):
-            others.append(_threads(os.getpid()).submit(_work, waiting))
+        try:
+            for _ in range(min(thread_count(), len(tasks)) - 1):
+                others.append(_threads(os.getpid()).submit(_work, waiting))
+        except RuntimeError:  # the main thread has ended, and Python starts no more threads: this one does it all
+            pass
         lacking = _work(waiting)
     finally:  # when interrupted, too: what C still reads and writes must not be freed
         started = [other for other in others if not other.cancel()]  # the rest waits for threads, and is not needed

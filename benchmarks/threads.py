@@ -1,0 +1,128 @@
+"""Throughput of one object called from several threads, beside one thread's.
+
+    python benchmarks/threads.py [--threads 8] [--words 40000] [--rounds 5] [--only NAME ...]
+
+The requests are lists of 1 to 32 sentences of 1 to 40 words, words drawn by frequency from the bundled model's
+vocabulary. Each round runs all requests by one thread and then by all threads, with empty word caches; the ratio is
+taken within a round, and the median counts. Exits with 1 where the threads get less done than one (ratio below 0.95).
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit import Elmo, LanguageModel, Static
+from elmokit.compat.allennlp import ElmoEmbedder
+from elmokit.encoders import WordTable
+from elmokit.kernels.cpu.c import c_library
+from elmokit.weights import load_pretrained
+
+LEAST = 0.95
+Request = list[list[str]]
+Call = Callable[[Request], Any]
+
+
+def requests(words: int) -> list[Request]:
+    vocabulary = load_pretrained().vocabulary
+    assert vocabulary is not None
+    weights, draw, made, held = [1 / (k + 1) for k in range(len(vocabulary))], random.Random(0), [], 0
+    while held < words:
+        lengths = [draw.randint(1, 40) for _ in range(draw.choice([1, 1, 4, 32]))]
+        made.append([draw.choices(vocabulary, weights, k=n) for n in lengths])
+        held += sum(lengths)
+    return made
+
+
+def objects() -> Iterator[tuple[str, Callable[[], tuple[Call, Callable[[], None]]]]]:
+    """A name, and what makes the call and empties the caches."""
+
+    def elmo(dtype: str) -> tuple[Call, Callable[[], None]]:
+        encoder = Elmo.from_pretrained(dtype=dtype)
+        return encoder.encode_tokens, encoder.forget_words
+
+    def static() -> tuple[Call, Callable[[], None]]:
+        words = [f"w{k}" for k in range(50_000)]
+        table = WordTable(words, np.zeros((len(words), 100), dtype=np.float32))
+        return Static(table).encode_tokens, lambda: None
+
+    def language_model() -> tuple[Call, Callable[[], None]]:
+        lm = LanguageModel.from_pretrained()
+        return lambda given: lm.score(given[:2]), lm.runner.forget_words
+
+    def embedder() -> tuple[Call, Callable[[], None]]:
+        tool = ElmoEmbedder(stateful=False)
+        return tool.embed_batch, tool._runner.forget_words
+
+    for dtype in ("default", "float32", "bfloat16"):
+        yield f"Elmo {dtype}", lambda dtype=dtype: elmo(dtype)  # type: ignore[misc]
+    yield "Static", static
+    yield "LanguageModel", language_model
+    yield "ElmoEmbedder", embedder
+
+
+def seconds(call: Call, given: list[Request], threads: int) -> float:
+    """The time that all requests take; a thread takes the next one when it is done."""
+    numbers = count()
+
+    def work() -> None:
+        while (k := next(numbers)) < len(given):
+            call(given[k])
+
+    begin = time.perf_counter()
+    if threads == 1:
+        work()
+    else:
+        running = [threading.Thread(target=work) for _ in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--words", type=int, default=40_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[])
+    options = parser.parse_args()
+    given = requests(options.words)
+    words = sum(len(tokens) for request in given for tokens in request)
+    print(
+        f"{len(given)} requests of {words} words; torch {torch.__version__}, {torch.get_num_threads()} torch threads, "
+        f"{'C' if c_library() else 'no C'}; thousand words a second, median of {options.rounds}"
+    )
+    print(f"{'object':16} {'1 thread':>10} {f'{options.threads} threads':>10} {'ratio':>7}")
+    low = []
+    for name, make in objects():
+        if options.only and name not in options.only:
+            continue
+        call, forget = make()
+        call(given[0])
+        times = []
+        for _ in range(options.rounds):
+            forget()
+            one = seconds(call, given, 1)
+            forget()
+            times.append((one, seconds(call, given, options.threads)))
+        ratio = statistics.median(one / many for one, many in times)
+        one, many = (words / 1000 / statistics.median(t[k] for t in times) for k in (0, 1))
+        print(f"{name:16} {one:10.1f} {many:10.1f} {ratio:7.2f}", flush=True)
+        if ratio < LEAST:
+            low.append(name)
+    if low:
+        sys.exit(f"less done by {options.threads} threads than by one: {', '.join(low)}")
+
+
+if __name__ == "__main__":
+    main()
