@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from elmokit._lazy import lazy
 
 if TYPE_CHECKING:
-    from elmokit.encoders import Elmo, ElmoEmbedding, Encoder, Static, Transformer, load_encoder
+    from elmokit.encoders import Elmo, ElmoEmbedding, Encoder, Features, Joined, Part, Static, Transformer, load_encoder
     from elmokit.errors import ElmokitError
-    from elmokit.features import Features, Joined, Part
     from elmokit.index import Index
     from elmokit.layers import LayerChoice, LayerStack
     from elmokit.lm import LanguageModel
@@ -73,9 +72,8 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "encoders": "Elmo ElmoEmbedding Encoder Static Transformer load_encoder",
+        "encoders": "Elmo ElmoEmbedding Encoder Features Joined Part Static Transformer load_encoder",
         "errors": "ElmokitError",
-        "features": "Features Joined Part",
         "index": "Index",
         "layers": "LayerChoice LayerStack",
         "lm": "LanguageModel",

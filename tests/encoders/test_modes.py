@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import models
 from elmokit.encoders import Elmo, load_encoder, places
+from elmokit.encoders.joined import Joined
 from elmokit.encoders.places import FLOATS, INT8, pick_dtype
 from elmokit.errors import InputError
-from elmokit.features import Joined
 from elmokit.kernels.cpu import layout as cpu_prepare
 from elmokit.kernels.cpu.c import NativeLstm, c_library
 from elmokit.kernels.cpu.features import CpuFeatures, cpu_features

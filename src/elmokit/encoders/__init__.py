@@ -3,8 +3,9 @@
 from elmokit.encoders.elmo.carry import CarriedElmo
 from elmokit.encoders.elmo.encoder import Elmo
 from elmokit.encoders.encoder import Encoder
+from elmokit.encoders.features import ElmoEmbedding, Features, MixedLayers, Part
+from elmokit.encoders.joined import Joined
 from elmokit.encoders.load import load_encoder
-from elmokit.encoders.module import ElmoEmbedding, MixedLayers
 from elmokit.encoders.ordered import Embedding
 from elmokit.encoders.static.distil import distil_corpus, distil_words
 from elmokit.encoders.static.encoder import Static
@@ -19,7 +20,10 @@ __all__ = [
     "ElmoEmbedding",
     "Embedding",
     "Encoder",
+    "Features",
+    "Joined",
     "MixedLayers",
+    "Part",
     "Static",
     "Transformer",
     "WordTable",

@@ -1,6 +1,5 @@
 """The scalar mix: ELMo_k = gamma * sum_j softmax(w)_j h_kj (Peters et al. 2018, section 3.2)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,8 +73,3 @@ def normalise(values: Tensor, mask: Tensor, *, epsilon: float) -> Tensor:
     mean = (values * real).sum(dim=(1, 2, 3), keepdim=True) / count  # (L, 1, 1, 1)
     variance = ((values - mean) * real).square().sum(dim=(1, 2, 3), keepdim=True) / count
     return (values - mean) / (variance + epsilon).sqrt() * real
-
-
-def mixes(configs: Sequence[MixConfig]) -> nn.ModuleList:
-    """Several mixes over one run, e.g. ELMo at the input and at the output of a task network."""
-    return nn.ModuleList(ScalarMix(config) for config in configs)

@@ -7,7 +7,7 @@ each place with a mix of its own (Peters et al. 2018, section 3.3).
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.chars import ByteCodec
+from elmokit.encoders.features import mix_layers, mix_penalty
 from elmokit.encoders.static.table import Rows
 from elmokit.errors import ConfigError, InputError
 from elmokit.layers import LayerChoice, LayerStack
@@ -102,29 +103,10 @@ class WordFeaturesConfig:
     def uses_elmo(self) -> bool:
         return self.elmo_at != "none"
 
-
-class ElmoPart(nn.Module):
-    """The layers of an encoder as one vector per word: a trained mix or a fixed choice, and dropout."""
-
-    def __init__(self, config: WordFeaturesConfig) -> None:
-        super().__init__()
-        self.choice = LayerChoice.parse(config.elmo_layers)
-        self.picked = self.choice.indices(config.elmo_depth)
-        self.width = self.choice.width(config.elmo_depth, config.elmo_width)
-        self.mix = None
-        if self.choice.kind == "mix" and len(self.picked) > 1:
-            self.mix = ScalarMix(MixConfig(n_layers=len(self.picked), l2=config.elmo_l2))
-        self.dropout = nn.Dropout(config.elmo_dropout)
-
-    def forward(self, stack: LayerStack) -> Tensor:
-        if self.mix is None:
-            chosen = self.choice.apply(stack.values)  # (B, T, D)
-        else:
-            few = len(self.picked) < len(stack.values)
-            picked = replace(stack, values=stack.values[self.picked]) if few else stack
-            chosen = self.mix(picked)  # (B, T, D)
-        dropped: Tensor = self.dropout(chosen)
-        return dropped
+    @property
+    def elmo_size(self) -> int:
+        """Of the vector that its layers become."""
+        return LayerChoice.parse(self.elmo_layers).width(self.elmo_depth, self.elmo_width)
 
 
 class WordFeatures(nn.Module):
@@ -156,30 +138,39 @@ class WordFeatures(nn.Module):
             )
         self.dropout = nn.Dropout(config.dropout)
         self.register_buffer("anchor", torch.zeros(()), persistent=False)  # knows where the module is
-        self.at_input = ElmoPart(config) if config.elmo_at in ("input", "both") else None
-        self.above = ElmoPart(config) if config.elmo_at in ("output", "both") else None
+        self.at_input = self._elmo("input")
+        self.above = self._elmo("output")
+
+    def _elmo(self, place: ElmoAt) -> nn.ModuleDict | None:
+        """One vector per word of the encoder's layers, where it is read there; named as in saved models."""
+        config = self.config
+        if config.elmo_at not in (place, "both"):
+            return None
+        mix = MixConfig(l2=config.elmo_l2, dropout=config.elmo_dropout)
+        made = mix_layers(config.elmo_layers, depth=config.elmo_depth, width=config.elmo_width, mix=mix)
+        return nn.ModuleDict({"mix": made})
 
     @property
     def width(self) -> int:
         """D of `forward`."""
         characters = 0 if self.characters is None else self.characters.config.n_features
-        return self.config.word_dim + characters + (0 if self.at_input is None else self.at_input.width)
+        return self.config.word_dim + characters + (0 if self.at_input is None else self.config.elmo_size)
 
     @property
     def output_width(self) -> int:
         """D of `at_output`; 0 where ELMo is not there."""
-        return 0 if self.above is None else self.above.width
+        return 0 if self.above is None else self.config.elmo_size
 
     @property
     def mixes(self) -> dict[str, ScalarMix]:
         """The trained mixes by place: "input", "output"."""
         places = {"input": self.at_input, "output": self.above}
-        return {place: part.mix for place, part in places.items() if part is not None and part.mix is not None}
+        found = {place: part["mix"] for place, part in places.items() if part is not None}
+        return {place: mix for place, mix in found.items() if isinstance(mix, ScalarMix)}
 
     def penalty(self) -> Tensor:
         """The L2 terms of the mixes, to be added to the loss."""
-        terms = [mix.penalty() for mix in self.mixes.values()]
-        return torch.stack(terms).sum() if terms else self.anchor.clone()
+        return mix_penalty(self.mixes.values(), like=self.anchor)
 
     def forward(self, words: WordBatch) -> Tensor:
         """(B, T, width), zero at padding."""
@@ -193,14 +184,14 @@ class WordFeatures(nn.Module):
         if parts:
             parts = [self.dropout(torch.cat(parts, dim=-1))]
         if self.at_input is not None:
-            parts.append(self.at_input(_layers(words)))  # (B, T, D)
+            parts.append(self.at_input["mix"](_layers(words)))  # (B, T, D)
         return torch.cat(parts, dim=-1) * words.mask[..., None]
 
     def at_output(self, words: WordBatch) -> Tensor:
         """(B, T, output_width), zero at padding; of width 0 where ELMo is not at the output."""
         if self.above is None:
             return self.anchor.new_zeros(*words.ids.shape, 0)
-        found: Tensor = self.above(_layers(words))
+        found: Tensor = self.above["mix"](_layers(words))
         return found * words.mask[..., None]
 
     @torch.no_grad()

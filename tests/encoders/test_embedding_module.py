@@ -66,6 +66,26 @@ def test_gradients_into_the_bilm_on_request_leave_the_source_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in pretrained.tensors.items())
 
 
+def test_requires_grad_trains_everything() -> None:
+    module = ElmoEmbedding(models.tiny().pretrained, dropout=0.5)
+    frozen = module([["a", "cat"]])
+    frozen.vectors.sum().backward()
+    assert all(p.grad is None for p in module.bilm.parameters())
+    assert not module.bilm.training
+    assert module.requires_grad_(True) is module
+    assert module.fine_tune
+    assert module.bilm.training
+    module([["a", "cat"]]).vectors.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in module.parameters())
+    module.requires_grad_(False)
+    assert not module.fine_tune
+    assert not module.bilm.training
+    assert not module([["a", "cat"]]).vectors.requires_grad
+    module.bilm.lstm[1].requires_grad_(True)  # a part of it
+    module([["a", "cat"]]).vectors.sum().backward()
+    assert module.bilm.lstm[1].bias.grad is not None
+
+
 def test_several_mixes_over_one_run() -> None:
     module = ElmoEmbedding(models.tiny().pretrained, mixes=[MixConfig(), MixConfig(gamma=3.0, l2=0.5)])
     first, second = module(SENTENCES).outputs
@@ -116,7 +136,7 @@ def test_carried_state_equals_the_session_and_can_be_reset() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match="a mix of 2 layers was asked for, but the model has 3"):
+    with pytest.raises(InputError, match="a mix of 2 layers was given, but the model has 3"):
         ElmoEmbedding(models.tiny().pretrained, mixes=[MixConfig(n_layers=2)])
     with pytest.raises(InputError, match="sentence 0 is a string"):
         ElmoEmbedding(models.tiny().pretrained)(["a string"])
