@@ -40,10 +40,11 @@ CHARTS = {
 @pytest.mark.parametrize("name", CHARTS)
 def test_every_chart_is_written_in_every_format(name: str, tmp_path: Path) -> None:
     chart = CHARTS[name]()
-    for suffix, beginning in ((".html", b"<!DOCTYPE html>"), (".svg", b"<svg"), (".png", b"\x89PNG"), (".json", b"{")):
+    starts = {".html": b"<!DOCTYPE html>", ".svg": b"<svg", ".pdf": b"%PDF", ".png": b"\x89PNG", ".json": b"{"}
+    for suffix, beginning in starts.items():
         path = save_chart(chart, tmp_path / f"{name}{suffix}")
         assert path.read_bytes().lstrip()[: len(beginning)].lower() == beginning.lower(), suffix
-    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".html", ".json", ".png", ".svg"]
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".html", ".json", ".pdf", ".png", ".svg"]
     page = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
     assert '<script src="http' not in page  # the page is whole: it shows without a network
 
@@ -58,6 +59,32 @@ def test_numbers_stand_in_the_picture(tmp_path: Path) -> None:
     svg = save_chart(CHARTS["table"](), tmp_path / "table.svg").read_text(encoding="utf-8")
     assert 'font-weight="bold"' in svg
     assert ">80.0<" in svg
+
+
+def test_bars_show_chance_intervals_and_what_was_measured(tmp_path: Path) -> None:
+    values = [Value("lstm1", 70, "elmo", low=67.5, high=72.25, note="p 0.010"), Value("lstm1", 60, "bert")]
+    chart = draw_bars(values, title="Senses", chance=50, about="en; wic, 638 pairs")
+    svg = save_chart(chart, tmp_path / "bars.svg").read_text(encoding="utf-8")
+    for shown in (
+        "70.0  p 0.010",
+        "en; wic, 638 pairs",
+        "line with caps: 95% interval (bootstrap); dashed line: 50, by chance",
+    ):
+        assert f">{shown}<" in svg
+    spec = chart.to_dict()
+    rows = [row for data in spec["datasets"].values() for row in data]
+    assert [row["chance"] for row in rows if "chance" in row]
+    for panel in spec["vconcat"]:  # the grid is in every panel
+        assert panel["layer"][0]["encoding"]["x"]["axis"] is not None
+
+
+def test_labels_lie_above_points_and_their_rims_below() -> None:
+    marks = [layer["mark"] for layer in draw_scatter(DOTS).to_dict()["layer"]]
+    kinds = [(mark["type"], "stroke" in mark) for mark in marks]
+    point = kinds.index(("point", False))
+    assert all(kind == ("text", True) for kind in kinds[:point])
+    assert all(kind == ("text", False) for kind in kinds[point + 1 :])
+    assert len(kinds) > point + 1
 
 
 def scales_of(spec: dict[str, Any]) -> dict[str, Any]:
@@ -89,8 +116,8 @@ def test_a_panel_for_each_task_with_the_same_series() -> None:
 
 
 def test_what_cannot_be_drawn_or_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"ends in .html, .svg, .png or .json"):
-        save_chart(CHARTS["mixes"](), tmp_path / "chart.pdf")
+    with pytest.raises(InputError, match=r"ends in .html, .svg, .pdf, .png or .json"):
+        save_chart(CHARTS["mixes"](), tmp_path / "chart.bmp")
     with pytest.raises(InputError, match="nothing to draw"):
         draw_bars([])
     with pytest.raises(InputError, match="2 shares for 3 layers"):

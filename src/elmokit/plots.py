@@ -25,7 +25,7 @@ __all__ = [
     "save_chart",
 ]
 
-SUFFIXES = (".html", ".svg", ".png", ".json")
+SUFFIXES = (".html", ".svg", ".pdf", ".png", ".json")
 # Told apart by those who see few colours, and of different lightness, so that print keeps them apart too.
 COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 STAR = "M0,-1L.23,-.33L.95,-.31L.36,.12L.59,.81L0,.38L-.59,.81L-.36,.12L-.95,-.31L-.23,-.33Z"
@@ -45,19 +45,25 @@ DASHES = (
     (1, 4),
 )  # seven and twelve: 84 series look different
 BAR = "#9ecae1"  # light enough for black text on it
-MIX_WIDTH, LETTER = 520, 6  # pixels
+MIX_WIDTH, BARS_WIDTH, LETTER = 520, 420, 6  # pixels
 LONGEST = 160  # characters of a tooltip's text
 PANELS = 3  # of curves beside one another
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One bar, or one field of a table. `baseline`, what to compare it with, is drawn as a tick across the bar."""
+    """One bar, or one field of a table. `baseline`, what to compare it with, is drawn as a tick across the bar.
+
+    `low` and `high`, the ends of a confidence interval, are drawn as a line with caps. `note` stands behind the number.
+    """
 
     label: str  # the row, e.g. a layer
     value: float
     series: str = ""  # the panel or column, e.g. a model or a task
     baseline: float | None = None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,37 +99,60 @@ class Dot:
     label: str = ""
 
 
-def draw_bars(values: Sequence[Value], *, title: str = "", axis: str = "", baseline: str = "", digits: int = 1) -> Any:
+def draw_bars(
+    values: Sequence[Value],
+    *,
+    title: str = "",
+    axis: str = "",
+    baseline: str = "",
+    chance: float | None = None,
+    about: str = "",
+    digits: int = 1,
+) -> Any:
     """Horizontal bars in the order given, a panel for each series; `axis` says what is measured.
 
-    `baseline` says what the ticks are.
+    `baseline` says what the ticks are, `chance` is where a dashed line marks a guess, `about` names model and data.
     """
     alt = _altair()
     _rows(values)
-    limits = [0.0, *(v.value for v in values), *(v.baseline for v in values if v.baseline is not None)]
-    scale = alt.Scale(domain=[min(limits), max(limits) * 1.1], nice=False)  # room for the numbers
+    marks = (v.baseline for v in values if v.baseline is not None)
+    limits = [0.0, *(v.value for v in values), *marks, *(v.high for v in values if v.high is not None)]
+    scale = alt.Scale(domain=[min(limits), max(limits)], nice=False)
     series = list(dict.fromkeys(v.series for v in values))
     panels = []
     for name in series:
-        last = name == series[-1]
-        x = alt.X("value:Q", title=axis or None, scale=scale, axis=alt.Undefined if last else None)
-        panel = _bars(alt, _rows([v for v in values if v.series == name]), x, digits)
+        # Every panel has the grid; the last one has the numbers below it.
+        shown = alt.Axis() if name == series[-1] else alt.Axis(labels=False, ticks=False, domain=False, title=None)
+        below = axis if axis and name == series[-1] else None
+        x = alt.X("value:Q", title=below, scale=scale, axis=shown)
+        panel = _bars(alt, _rows([v for v in values if v.series == name]), x, below, chance, digits)
         panels.append(panel.properties(title=alt.TitleParams(name, anchor="start", fontSize=11)) if name else panel)
     chart = panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=10)
-    return _titled(chart, title, f"thick tick: {baseline}" if baseline else "")
+    keys = [f"thick tick: {baseline}"] if baseline else []
+    keys += ["line with caps: 95% interval (bootstrap)"] if any(v.low is not None for v in values) else []
+    keys += [f"dashed line: {chance:g}, by chance"] if chance is not None else []
+    return _titled(chart, title, [*([about] if about else []), *(["; ".join(keys)] if keys else [])])
 
 
-def _bars(alt: Any, rows: list[dict[str, Any]], x: Any, digits: int) -> Any:
-    """One panel."""
-    rows = [{**row, "end": max(row["value"], row["baseline"] or 0.0, 0.0)} for row in rows]  # numbers stand clear
+def _bars(alt: Any, rows: list[dict[str, Any]], x: Any, title: str | None, chance: float | None, digits: int) -> Any:
+    """One panel. The numbers stand in a column to the right, clear of bars, ticks and intervals."""
+    rows = [{**row, "shown": f"{row['value']:.{digits}f}{row['note'] and '  ' + row['note']}"} for row in rows]
     base = alt.Chart(alt.InlineData(values=rows)).encode(y=alt.Y("label:N", sort=None, title=None))
     tooltip = [alt.Tooltip("label:N"), alt.Tooltip("value:Q", format=f".{digits}f")]
     marks = base.mark_bar(color=BAR, stroke="black", strokeWidth=0.5).encode(x=x, tooltip=tooltip)
-    marks += base.mark_text(align="left", dx=4).encode(x=alt.X("end:Q"), text=alt.Text("value:Q", format=f".{digits}f"))
+    marks += base.mark_text(align="left").encode(x=alt.value(BARS_WIDTH + 6), text="shown:N")
+    if any(row["low"] is not None for row in rows):
+        held = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+        marks += held.mark_errorbar(ticks=alt.TickConfig(size=7), color="black").encode(
+            x=alt.X("low:Q", title=title), x2="high:Q"
+        )
     if any(row["baseline"] is not None for row in rows):
         held = base.transform_filter("isValid(datum.baseline)")
         marks += held.mark_tick(color="black", thickness=2.5).encode(x=alt.X("baseline:Q"))
-    return marks.properties(width=420, height=alt.Step(19))
+    if chance is not None:
+        line = alt.Chart(alt.InlineData(values=[{"chance": chance}])).mark_rule(strokeDash=[4, 3], color="#555555")
+        marks += line.encode(x=alt.X("chance:Q"))
+    return marks.properties(width=BARS_WIDTH, height=alt.Step(19))
 
 
 def draw_table(values: Sequence[Value], *, title: str = "", axis: str = "", digits: int = 1) -> Any:
@@ -147,15 +176,22 @@ def draw_table(values: Sequence[Value], *, title: str = "", axis: str = "", digi
     marks = base.mark_rect(stroke="#999999").encode(color=shade)
     marks += base.transform_filter("datum.height < 1").mark_text().encode(text=number)
     marks += base.transform_filter("datum.height == 1").mark_text(fontWeight="bold").encode(text=number)
-    return _titled(marks.properties(width=alt.Step(96), height=alt.Step(22)), title, axis)
+    return _titled(marks.properties(width=alt.Step(96), height=alt.Step(22)), title, [axis] if axis else [])
 
 
 def draw_lines(
-    points: Sequence[CurvePoint], *, title: str = "", x: str = "", y: str = "", log: bool = False, whole: bool = False
+    points: Sequence[CurvePoint],
+    *,
+    title: str = "",
+    x: str = "",
+    y: str = "",
+    log: bool = False,
+    whole: bool = False,
+    about: str = "",
 ) -> Any:
     """A line with marked points for each series, in the panels that the points name, each with a scale of its own.
 
-    `log` spaces x by ratio, `whole` numbers x in whole steps (layers).
+    `log` spaces x by ratio, `whole` numbers x in whole steps (layers), `about` names model and data.
     """
     alt = _altair()
     _rows(points)
@@ -166,14 +202,15 @@ def draw_lines(
     across = alt.X("x:Q", title=x or None, scale=scale, axis=axis)
     names = list(dict.fromkeys(p.panel for p in points))
     if len(names) == 1:
-        return _titled(_lines(alt, _rows(points), series, across, y).properties(width=480, height=300), title)
+        chart = _lines(alt, _rows(points), series, across, y).properties(width=480, height=300)
+        return _titled(chart, title, [about] if about else [])
     panels = [
         _lines(alt, _rows([p for p in points if p.panel == name]), series, across, y).properties(
             width=220, height=170, title=alt.TitleParams(name, anchor="start", fontSize=11)
         )
         for name in names
     ]
-    return _titled(alt.concat(*panels, columns=PANELS), title)
+    return _titled(alt.concat(*panels, columns=PANELS), title, [about] if about else [])
 
 
 def _lines(alt: Any, rows: list[dict[str, Any]], series: list[str], across: Any, y: str) -> Any:
@@ -227,8 +264,11 @@ def draw_mixes(mixes: Sequence[MixWeights], *, title: str = "Layer weights that 
     return _titled(marks.properties(width=MIX_WIDTH, height=alt.Step(28)), title)
 
 
-def draw_scatter(dots: Sequence[Dot], *, title: str = "", x: str = "", y: str = "") -> Any:
-    """Points with a shape for each series; in HTML their text shows when pointed at, and the picture can be zoomed."""
+def draw_scatter(dots: Sequence[Dot], *, title: str = "", x: str = "", y: str = "", about: str = "") -> Any:
+    """Points with a shape for each series; in HTML their text shows when pointed at, and the picture can be zoomed.
+
+    `about` names model and data.
+    """
     alt = _altair()
     series = list(dict.fromkeys(d.series for d in dots))
     rows = [{**row, "text": d.text[:LONGEST]} for row, d in zip(_rows(dots), dots, strict=True)]
@@ -238,22 +278,25 @@ def draw_scatter(dots: Sequence[Dot], *, title: str = "", x: str = "", y: str = 
         x=alt.X("x:Q", title=x or None, **flat), y=alt.Y("y:Q", title=y or None, **flat)
     )
     legend = _legend(alt, series)
-    marks = base.mark_point(size=55, filled=False, strokeWidth=1.4).encode(
+    points = base.mark_point(size=55, filled=False, strokeWidth=1.4).encode(
         shape=alt.Shape("series:N", sort=series, scale=_cycle(SHAPES, series), legend=legend),
         color=alt.Color("series:N", sort=series, scale=_cycle(COLOURS, series), legend=legend),
         tooltip=[alt.Tooltip("series:N"), alt.Tooltip("text:N"), alt.Tooltip("label:N")],
     )
+    below, above = [], []
     middle = (min(d.x for d in dots) + max(d.x for d in dots)) / 2
     for side, align, off in ((f"datum.x <= {middle}", "left", 7), (f"datum.x > {middle}", "right", -7)):
-        if any(d.label for d in dots):  # towards the middle, where there is room; a white rim keeps them readable
+        if any(d.label for d in dots):  # towards the middle, where there is room; a white rim under the points
             named = base.transform_filter(f"datum.label && {side}").encode(text="label:N")
-            style = {"align": align, "dx": off, "fontSize": 10}
-            marks += named.mark_text(**style, stroke="white", strokeWidth=3) + named.mark_text(**style)
-    return _titled(marks.properties(width=520, height=420).interactive(), title)
+            style = {"align": align, "dx": off, "fontSize": 10, "fontWeight": "bold"}
+            below.append(named.mark_text(**style, stroke="white", strokeWidth=4))
+            above.append(named.mark_text(**style))
+    marks = alt.layer(*below, points, *above)
+    return _titled(marks.properties(width=520, height=420).interactive(), title, [about] if about else [])
 
 
 def save_chart(chart: Any, path: str | Path) -> Path:
-    """Write a chart as its suffix says: .html (whole, needs no network), .svg, .png or .json (Vega-Lite)."""
+    """Write a chart as its suffix says: .html (whole, needs no network), .svg, .pdf, .png or .json (Vega-Lite)."""
     path = Path(path)
     check_chart_path(path)
     with atomic_path(path) as part:
@@ -304,9 +347,10 @@ def _cycle(styles: Sequence[Any], series: Sequence[str]) -> Any:
     return alt.Scale(domain=list(series), range=[list(s) if isinstance(s, tuple) else s for s in made])
 
 
-def _titled(chart: Any, title: str, subtitle: str = "") -> Any:
+def _titled(chart: Any, title: str, subtitle: Sequence[str] = ()) -> Any:
+    """With a title, and lines below it in smaller type."""
     alt = _altair()
     if title or subtitle:
-        shown = {"subtitle": subtitle} if subtitle else {}
+        shown = {"subtitle": list(subtitle)} if subtitle else {}
         chart = chart.properties(title=alt.TitleParams(title, anchor="start", **shown))
     return chart.configure_view(stroke=None).configure_axis(labelLimit=320, grid=True, gridColor="#eeeeee")

@@ -57,7 +57,7 @@ def test_curve_and_charts(cli: Cli, texts: tuple[Path, Path], model_folder: Path
 
 def test_what_cannot_be_is_told_before_work(cli: Cli, texts: tuple[Path, Path], model_folder: Path) -> None:
     assert "--curve '1,x' not understood" in cli("probe", *texts, "-e", model_folder, "--curve", "1,x").err
-    assert "ends in .html" in cli("probe", *texts, "-e", model_folder, "--plot", "chart.pdf").err
+    assert "ends in .html" in cli("probe", *texts, "-e", model_folder, "--plot", "chart.bmp").err
     assert "'verb' not understood" in cli("probe", *texts, "-e", model_folder, "--label", "verb").err
 
 

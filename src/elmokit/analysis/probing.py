@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.intervals import Interval, mean_interval
 from elmokit.analysis.mixed_probe import fit_mixed_probe
 from elmokit.analysis.probe import ProbeConfig, fit_probe
 from elmokit.analysis.views import View
@@ -34,6 +35,7 @@ class ProbeScore:
     control: float  # on the control task
     majority: float  # of always saying the label that is most frequent in training
     shares: tuple[float, ...] = ()  # of the layers, where a mix was learned
+    interval: Interval = Interval(0.0, 1.0)  # of the accuracy, over sentences
 
     @property
     def selectivity(self) -> float:
@@ -85,11 +87,14 @@ class Probing:
         task = label_ids(labels, names), label_ids(dev.flat, names)
         control = label_ids(drawn[0], names), label_ids(drawn[1], names)
         majority = float(np.mean(task[1] == names.index(counts.most_common(1)[0][0])))
+        sizes = np.diff(self.dev.starts)
+        groups = np.repeat(np.arange(len(sizes)), sizes)
         for view in views:
-            accuracy, shares = _fit(view, values, held, *task, len(names), config)
+            right, shares = _fit(view, values, held, *task, len(names), config)
             memory, _ = _fit(view, values, held, *control, len(names), config)
             size = len(train.sentences) if sentences is None else min(sentences, len(train.sentences))
-            yield ProbeScore(view.name, size, len(words), len(names), accuracy, memory, majority, shares)
+            found = _share(right), _share(memory), majority, shares, mean_interval(right, groups, seed=seed)
+            yield ProbeScore(view.name, size, len(words), len(names), *found)
 
     def _rows(self, train: WordLabels, dev: WordLabels, sentences: int | None, seed: int) -> NDArray[np.int64] | None:
         """The training words that count; None: all."""
@@ -113,13 +118,17 @@ def _fit(
     wanted: NDArray[np.int64],
     n_classes: int,
     config: ProbeConfig | None,
-) -> tuple[float, tuple[float, ...]]:
-    """Train on `values`, answer `held`: the accuracy, and the layers' shares if the view is a mix to be trained."""
+) -> tuple[NDArray[np.bool_], tuple[float, ...]]:
+    """Train on `values`, answer `held`: which are right, and the layers' shares if the view is a mix to be trained."""
     picked = view.choice.indices(values.shape[1])
     if view.choice.kind == "mix" and len(picked) > 1:
         whole = picked == list(range(values.shape[1]))
         mixed = fit_mixed_probe(values if whole else values[:, picked], labels, n_classes, config=config)
-        accuracy = mixed.accuracy(held if whole else held[:, picked], wanted)
-        return accuracy, tuple(mixed.shares.tolist())
+        answers = mixed.predict(held if whole else held[:, picked])
+        return answers == wanted, tuple(mixed.shares.tolist())
     probe = fit_probe(view.of_table(values), labels, n_classes, config=config)
-    return probe.accuracy(view.of_table(held), wanted), ()
+    return probe.predict(view.of_table(held)) == wanted, ()
+
+
+def _share(right: NDArray[np.bool_]) -> float:
+    return float(right.mean()) if len(right) else 0.0

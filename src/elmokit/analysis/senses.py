@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.intervals import Interval, mean_interval
 from elmokit.analysis.pairs import DIGITS
 from elmokit.analysis.sense_files import Lemma, SenseIndex, SenseInstance, SenseSentence
 from elmokit.analysis.views import View
@@ -74,6 +75,7 @@ class SenseScores:
     first_sense_all: float
     most_frequent: float  # the most frequent sense of the training text, covered instances
     most_frequent_all: float  # and WordNet's first sense for the others
+    intervals: tuple[Interval, ...] = ()  # of `layers`, over the covered instances
 
 
 def train_centroids(
@@ -116,8 +118,8 @@ def score_senses(
     frequent = most_frequent_senses(centroids.counts if frequencies is None else frequencies, centroids.senses, index)
     names = encoder.layer_names if views is None else tuple(view.name for view in views)
     depth = len(names)
-    known, unknown = 0, 0
-    right, right_unknown = np.zeros(depth + 2), 0  # by layer, by first sense, by most frequent sense
+    answered: list[list[bool]] = []  # by layer, by first sense, by most frequent sense: right or not
+    unknown, right_unknown = 0, 0
     stream = encoder.stream([s.sentence for s in sentences], layers="all", batch_tokens=batch_tokens)
     for tagged, (_, layers) in zip(sentences, stream, strict=True):
         seen = _seen(layers, views)
@@ -125,11 +127,12 @@ def score_senses(
             first = index.first.get(instance.lemma)
             if instance.lemma in centroids:
                 answers = (*centroids.nearest(instance, seen), first, frequent[instance.lemma])
-                right += [answer in instance.keys for answer in answers]
-                known += 1
+                answered.append([answer in instance.keys for answer in answers])
             else:
                 right_unknown += first in instance.keys
                 unknown += 1
+    rights = np.array(answered, dtype=bool).reshape(-1, depth + 2)  # (covered, answers)
+    known, right = len(rights), rights.sum(axis=0)
     covered, whole = right / max(known, 1), (right + right_unknown) / max(known + unknown, 1)
     return SenseScores(
         known + unknown,
@@ -141,6 +144,7 @@ def score_senses(
         float(whole[depth]),
         float(covered[depth + 1]),
         float(whole[depth + 1]),
+        tuple(mean_interval(rights[:, k]) for k in range(depth)),
     )
 
 

@@ -29,7 +29,7 @@ def drift(
         Path | None, typer.Option(help="Folder to keep the two indexes of texts in, for another time.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the words shown: .html, .svg, .png or .json (needs altair).")
+        Path | None, typer.Option(help="Draw the words shown: .html, .svg, .pdf, .png or .json (needs altair).")
     ] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON lines with all words, for programs.")] = False,
     layers: Annotated[str, typer.Option(help="For texts: which layer, or average, concat:1,2 ...")] = "top",
@@ -203,7 +203,16 @@ def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], con
 def _draw(found: "Sequence[WordDrift]", path: Path, names: tuple[str, str]) -> None:
     from elmokit.plots import Value, draw_bars, save_chart
 
-    measures = ("prt", "apd", "jsd")
-    values = [Value(drift.word, getattr(drift, measure), measure) for measure in measures for drift in found]
-    save_chart(draw_bars(values, title=f"Change of use from {names[0]} to {names[1]}", digits=2), path)
+    measures = {
+        "prt": "prt: distance of the two mean vectors; p: how often chance alone gives as much",
+        "apd": "apd: mean distance of an occurrence in one corpus to one in the other",
+        "jsd": "jsd: how differently the occurrences fall into groups, 0 to 1",
+    }
+    values = [
+        Value(drift.word, getattr(drift, measure), told, note=f"p {drift.p:.3f}" if measure == "prt" else "")
+        for measure, told in measures.items()
+        for drift in found
+    ]
+    about = f"1: {names[0]}; 2: {names[1]}"
+    save_chart(draw_bars(values, title="Words used differently in two corpora", about=about, digits=2), path)
     typer.echo(f"{path}: drawn", err=True)

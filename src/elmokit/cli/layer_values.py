@@ -17,6 +17,8 @@ class LayerValue(NamedTuple):
     encoder: str
     view: str
     values: tuple[float, ...]
+    low: float | None = None  # the first value's 95% interval
+    high: float | None = None
 
 
 def short_names(sources: Sequence[str | None]) -> list[str]:
@@ -35,22 +37,31 @@ def show_values(console: "Console", heads: Sequence[str], rows: Sequence[LayerVa
             console.print(encoder, soft_wrap=True)
         table = Table(box=None, pad_edge=True, header_style="dim")
         table.add_column("layers", min_width=max(len(row.view) for row in rows))
-        for head in heads:
+        for k, head in enumerate(heads):
             table.add_column(head, justify="right")
+            if k == 0 and any(row.low is not None for row in rows):
+                table.add_column("95% interval", justify="right")
         for row in rows:
             if row.encoder == encoder:
-                table.add_row(row.view, *(f"{value:.{digits}f}" for value in row.values))
+                cells = [f"{value:.{digits}f}" for value in row.values]
+                if any(row.low is not None for row in rows):
+                    cells.insert(1, "" if row.low is None else f"{row.low:.1f} to {row.high:.1f}")
+                table.add_row(row.view, *cells)
         console.print(table)
     console.print()
 
 
-def draw_values(rows: Sequence[LayerValue], path: Path, *, title: str, axis: str, at: int = 0) -> None:
-    """Bars of one of the values."""
+def draw_values(
+    rows: Sequence[LayerValue], path: Path, *, title: str, axis: str, about: str = "", chance: float | None = None
+) -> None:
+    """Bars of the first value; `about` names model and data, `chance` is what guessing gives."""
     from elmokit.plots import Value, draw_bars, save_chart
 
     several = len({row.encoder for row in rows}) > 1
-    values = [Value(row.view, row.values[at], row.encoder if several else "") for row in rows]
-    save_chart(draw_bars(values, title=title, axis=axis), path)
+    values = [
+        Value(row.view, row.values[0], row.encoder if several else "", low=row.low, high=row.high) for row in rows
+    ]
+    save_chart(draw_bars(values, title=title, axis=axis, about=about, chance=chance), path)
 
 
 def write_values(heads: Sequence[str], rows: Sequence[LayerValue], path: Path) -> None:
@@ -59,5 +70,13 @@ def write_values(heads: Sequence[str], rows: Sequence[LayerValue], path: Path) -
 
     from elmokit.formats import write_text
 
-    made = [{"encoder": r.encoder, "layers": r.view, **dict(zip(heads, r.values, strict=True))} for r in rows]
+    made = [
+        {
+            "encoder": r.encoder,
+            "layers": r.view,
+            **dict(zip(heads, r.values, strict=True)),
+            **({} if r.low is None else {"low": r.low, "high": r.high}),
+        }
+        for r in rows
+    ]
     write_text(path, dumps(made, indent=2, ensure_ascii=False) + "\n")

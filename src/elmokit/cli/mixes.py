@@ -8,7 +8,7 @@ import typer
 
 def mixes(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Folders of trained task models.")],
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .png or .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .pdf, .png or .json.")] = None,
 ) -> None:
     """Show how much of each layer the mixes of task models take.
 

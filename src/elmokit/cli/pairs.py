@@ -17,7 +17,7 @@ def pairs(
     ] = None,
     layers: Annotated[list[str] | None, typer.Option(help=LAYERS_HELP)] = None,
     limit: Annotated[int, typer.Option(help="Pairs of each file at most, evenly spaced; 0: all.", min=0)] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .png or .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .pdf, .png or .json.")] = None,
     json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -33,6 +33,7 @@ def pairs(
     """
     from rich.console import Console
 
+    from elmokit.analysis.intervals import mean_interval, score_interval
     from elmokit.analysis.pair_files import read_pairs
     from elmokit.analysis.pairs import fit_threshold, pair_cosines, spearman, threshold_accuracy
     from elmokit.analysis.views import EACH, list_views
@@ -65,13 +66,16 @@ def pairs(
         cosines = [pair_cosines(model, part, views, batch_tokens=batch_tokens) for part in data]
         for k, view in enumerate(views):
             if len(data) == 1:
-                values: tuple[float, ...] = (100 * spearman(cosines[0][k], human[0]),)
+                ours, theirs = cosines[0][k], human[0]
+                values: tuple[float, ...] = (100 * spearman(ours, theirs),)
+                spread = score_interval(lambda n, a=ours, b=theirs: spearman(a[n], b[n]), len(theirs))  # type: ignore[misc]
             else:
                 answers = [value > 0.5 for value in human]
                 cut = fit_threshold(cosines[0][k], answers[0])
                 right = [threshold_accuracy(c[k], a, cut) for c, a in zip(cosines, answers, strict=True)]
                 values = (100 * right[1], 100 * right[0], cut)
-            rows.append(LayerValue(name, view.name, values))
+                spread = mean_interval((cosines[1][k] >= cut) == answers[1])
+            rows.append(LayerValue(name, view.name, values, 100 * spread.low, 100 * spread.high))
     heads = ("correlation",) if len(data) == 1 else ("accuracy", "on the first", "cosine from")
     about = f"{len(data[-1]):,} pairs" if len(data) == 1 else f"{len(data[1]):,} pairs, fitted on {len(data[0]):,}"
     console = Console(highlight=False)
@@ -81,4 +85,7 @@ def pairs(
         write_values(heads, rows, json)
     if plot is not None:
         axis = "Spearman's correlation with ratings, x 100" if len(data) == 1 else "right answers, %"
-        draw_values(rows, plot, title="Words in context", axis=axis)
+        most = max(float((human[-1] > 0.5).mean()), float((human[-1] <= 0.5).mean()))  # always the same answer
+        chance = 0.0 if len(data) == 1 else 100 * most
+        told = f"{', '.join(dict.fromkeys(row.encoder for row in rows))}; {', '.join(files)}, {about}"
+        draw_values(rows, plot, title="Words in context", axis=axis, about=told, chance=chance)

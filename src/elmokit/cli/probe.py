@@ -44,7 +44,7 @@ def probe(
     ] = None,
     sentences: Annotated[int, typer.Option(help="Training sentences at most, evenly spaced; 0: all.", min=0)] = 0,
     plot: Annotated[
-        Path | None, typer.Option(help="Chart to write: .html, .svg, .png or .json; with --curve, the curve's.")
+        Path | None, typer.Option(help="Chart to write: .html, .svg, .pdf, .png or .json; with --curve, the curve's.")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder to keep vectors in for later runs.")] = None,
@@ -101,7 +101,7 @@ def probe(
     if json is not None:
         _write(found, json)
     if plot is not None:
-        _draw(found, plot, curve=curve is not None)
+        _draw(found, plot, (Path(train).name, Path(dev).name), curve=curve is not None)
 
 
 def _sizes(curve: str | None) -> "list[int | None]":
@@ -136,11 +136,12 @@ def _show(console: "Console", found: "Sequence[Scored]") -> None:
             console.print(encoder, soft_wrap=True)
         table = Table(box=None, pad_edge=True, header_style="dim")
         table.add_column("layers", min_width=max(len(one.score.view) for one in found))
-        for head in ("sentences", "accuracy", "control", "selectivity"):
+        for head in ("sentences", "accuracy", "95% interval", "control", "selectivity"):
             table.add_column(head, justify="right")
         table.add_column("layer weights" if any(one.score.shares for one in found) else "")
         for score in (one.score for one in found if one.encoder == encoder):
-            numbers = (f"{100 * value:.2f}" for value in (score.accuracy, score.control, score.selectivity))
+            numbers = [f"{100 * value:.2f}" for value in (score.accuracy, score.control, score.selectivity)]
+            numbers.insert(1, f"{100 * score.interval.low:.1f} to {100 * score.interval.high:.1f}")
             shares = " ".join(f"{share:.2f}" for share in score.shares)
             table.add_row(score.view, f"{score.sentences:,}", *numbers, shares)
         console.print(table)
@@ -160,7 +161,7 @@ def _write(found: "Sequence[Scored]", path: Path) -> None:
     write_text(path, dumps(rows, indent=2, ensure_ascii=False) + "\n")
 
 
-def _draw(found: "Sequence[Scored]", path: Path, *, curve: bool) -> None:
+def _draw(found: "Sequence[Scored]", path: Path, data: tuple[str, str], *, curve: bool) -> None:
     from elmokit.plots import CurvePoint, Value, draw_bars, draw_lines, save_chart
 
     several = len({one.encoder for one in found}) > 1
@@ -169,18 +170,35 @@ def _draw(found: "Sequence[Scored]", path: Path, *, curve: bool) -> None:
     def named(one: Scored, *more: str) -> str:
         return ", ".join([*([one.label] if labels else []), *([one.encoder] if several else []), *more])
 
+    about = f"{', '.join(dict.fromkeys(one.encoder for one in found))}; trained on {data[0]}, scored on {data[1]}"
     if curve:
         points = [
-            CurvePoint(one.score.sentences, 100 * one.score.accuracy, named(one, one.score.view)) for one in found
+            CurvePoint(
+                one.score.sentences,
+                100 * one.score.accuracy,
+                named(one, one.score.view),
+                100 * one.score.interval.low,
+                100 * one.score.interval.high,
+            )
+            for one in found
         ]
         title = "Probes by number of training sentences"
-        chart = draw_lines(points, title=title, x="training sentences", y="accuracy, %", log=True)
+        chart = draw_lines(points, title=title, x="training sentences", y="accuracy, %", log=True, about=about)
     else:
         values = [
-            Value(one.score.view, 100 * one.score.accuracy, named(one), baseline=100 * one.score.control)
+            Value(
+                one.score.view,
+                100 * one.score.accuracy,
+                named(one),
+                baseline=100 * one.score.control,
+                low=100 * one.score.interval.low,
+                high=100 * one.score.interval.high,
+            )
             for one in found
         ]
         title = f"Linear probes: {', '.join(dict.fromkeys(one.label for one in found))}"
-        chart = draw_bars(values, title=title, axis="accuracy, %", baseline="control task (random label per word)")
+        chart = draw_bars(
+            values, title=title, axis="accuracy, %", baseline="control task (random label per word)", about=about
+        )
     save_chart(chart, path)
     typer.echo(f"{path}: written", err=True)

@@ -21,7 +21,7 @@ def senses(
     layers: Annotated[str, typer.Option(help="Which layer, or average, concat:1,2 ...")] = "top",
     uses: Annotated[int, typer.Option(help="Uses looked at, evenly spaced; 0: all.", min=0)] = 500,
     examples: Annotated[int, typer.Option(help="Uses of each group to show.", min=1)] = 5,
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .png or .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .pdf, .png or .json.")] = None,
     json: Annotated[Path | None, typer.Option(help="File for the groups and all uses.")] = None,
     whole_lines: Annotated[
         bool, typer.Option("--lines", help="A line is a sentence; else a paragraph, to be cut into sentences.")
@@ -46,6 +46,7 @@ def senses(
     """
     from elmokit.analysis.word_senses import SensesConfig, find_uses, group_senses
     from elmokit.cli.corpus import read_corpus
+    from elmokit.cli.layer_values import short_names
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import ReadReport, expand_inputs
@@ -70,7 +71,8 @@ def senses(
     if json is not None:
         _write(found, word, json)
     if plot is not None:
-        _draw(found, word, plot)
+        named = short_names([model])[0]
+        _draw(found, word, plot, model=f"{named}, layers {layers}", data=", ".join(corpus))
 
 
 def _show(found: "WordSenses", word: str, met: int) -> None:
@@ -118,7 +120,7 @@ def _write(found: "WordSenses", word: str, path: Path) -> None:
     write_text(path, dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
-def _draw(found: "WordSenses", word: str, path: Path) -> None:
+def _draw(found: "WordSenses", word: str, path: Path, *, model: str, data: str) -> None:
     from elmokit.plots import Dot, draw_scatter, save_chart
 
     dots = []
@@ -132,5 +134,6 @@ def _draw(found: "WordSenses", word: str, path: Path) -> None:
             label = near if k == group.examples[0] else ""
             dots.append(Dot(x, y, f"group {number} ({len(group.uses)})", shown, label))
     first, second = (f"direction {k + 1}, {share:.0%} of the variance" for k, share in enumerate(found.explained))
-    save_chart(draw_scatter(dots, title=f"Uses of {word!r}", x=first, y=second), path)
+    about = f"{model}, {len(found.uses):,} uses; {data}"
+    save_chart(draw_scatter(dots, title=f"Uses of {word!r}", x=first, y=second, about=about), path)
     typer.echo(f"{path}: written", err=True)

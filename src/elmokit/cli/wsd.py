@@ -20,7 +20,7 @@ def wsd(
     per_sense: Annotated[
         int, typer.Option(help="Leave out training sentences whose senses were met so often before; 0: none.", min=0)
     ] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .png or .json.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .pdf, .png or .json.")] = None,
     json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
     batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -73,8 +73,11 @@ def wsd(
         found = score_senses(
             model, centroids, test, known, views=views, frequencies=frequencies, batch_tokens=batch_tokens
         )
-        scores = zip(found.layer_names, found.layers, found.layers_all, strict=True)
-        rows += [LayerValue(name, view, (100 * covered, 100 * every)) for view, covered, every in scores]
+        scores = zip(found.layer_names, found.layers, found.layers_all, found.intervals, strict=True)
+        rows += [
+            LayerValue(name, view, (100 * covered, 100 * every), 100 * spread.low, 100 * spread.high)
+            for view, covered, every, spread in scores
+        ]
         first, frequent = (found.first_sense, found.first_sense_all), (found.most_frequent, found.most_frequent_all)
         baselines = [
             LayerValue("without vectors", "first sense", (100 * first[0], 100 * first[1])),
@@ -85,4 +88,6 @@ def wsd(
     if json is not None:
         write_values(("covered", "all"), [*rows, *baselines], json)
     if plot is not None:
-        draw_values([*rows, *baselines], plot, title="Word senses by nearest centroid", axis="right, % of covered")
+        about = f"{', '.join(dict.fromkeys(row.encoder for row in rows))}; {data.name}, {found.covered:,} instances"
+        title = "Word senses by nearest centroid"
+        draw_values([*rows, *baselines], plot, title=title, axis="right, % of covered", about=about)
