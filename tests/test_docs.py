@@ -6,7 +6,7 @@ format, with vocabulary and softmax), `options.json` and `weights.hdf5` (the sam
 
 - python: a page's blocks share their names. A comment such as `# (2, D)` or `# [(6, D), (3, D)]` behind a statement is
   the shape of its value; D is the model's width and L its number of layers.
-- bash: each line must succeed. console: lines after `$ ` likewise, and the lines below are the output; `...` stands for
+- bash: each line must succeed; `<<'END'` begins a file. console: lines after `$ ` likewise, and the lines below are the output; `...` stands for
   anything.
 """
 
@@ -102,6 +102,7 @@ def test_page_runs(
     page: Path,
     materials: Path,
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -109,6 +110,7 @@ def test_page_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in read_blocks(page):
         if "no-run" in block.marks:
@@ -213,7 +215,8 @@ def commands_of(block: Block) -> Iterator[tuple[str, str]]:
     """Each command and the output that the page shows for it (console only)."""
     joined = block.code.replace("\\\n", " ")
     if block.language == "bash":
-        yield from ((line, "") for line in joined.splitlines() if line.strip() and not line.startswith("#"))
+        pattern = r"^[^#\s].*<<'END'\n(?:.*\n)*?END$|^[^#\s].*$"  # a line, or a file up to its END
+        yield from ((found[0], "") for found in re.finditer(pattern, joined, flags=re.MULTILINE))
         return
     for part in re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
