@@ -1,13 +1,12 @@
 """The code in the Markdown pages of the project runs, and what it says about shapes and outputs is so.
 
-Every page runs from top to bottom in a folder of its own that holds what its examples name: `model/` (elmokit's
-format, with vocabulary and softmax), `options.json` and `weights.hdf5` (the same model, official), `manylangs/` and
-`corpus.txt`. What cannot run here (a hub, a GPU, an older tool) says `no-run` after the language.
+Every page runs from top to bottom in a folder of its own, which holds `corpus.txt`; that of migrating.md also
+`manylangs/`, a model of that tool. What cannot run here (a hub, a GPU, an older tool) says `no-run` after the language.
 
 - python: a page's blocks share their names. A comment such as `# (2, D)` or `# [(6, D), (3, D)]` behind a statement is
   the shape of its value; D is the model's width and L its number of layers.
-- bash: each line must succeed; `<<'END'` begins a file. console: lines after `$ ` likewise, and the lines below are the output; `...` stands for
-  anything.
+- bash: each line must succeed; `<<'END'` begins a file.
+- console: lines after `$ ` likewise, and the lines below are the output; `...` stands for anything.
 """
 
 import ast
@@ -19,18 +18,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-import models
 from elmokit.__main__ import main
 from elmokit.pretrain import load_config
-from elmokit.text import load_tokenizer
-from elmokit.weights import SoftmaxTensors, TokenizerSpec, save_pretrained
 from elmokit.weights.pretrained import parameter_shapes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,37 +71,17 @@ def read_blocks(page: Path) -> Iterator[Block]:
     assert not fence, f"{page}: the block of line {begin} does not end"
 
 
-@pytest.fixture(scope="session")
-def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples name."""
-    folder = tmp_path_factory.mktemp("docs")
-    (folder / "corpus.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 100), encoding="utf-8")
-    english = load_tokenizer("english")
-    words = sorted({token for text in SENTENCES for token in english.tokenize(text).tokens})
-    vocabulary = ("<S>", "</S>", "<UNK>", *words)
-    generator = torch.Generator().manual_seed(0)
-    plain = models.tiny().pretrained
-    weight = torch.randn(len(vocabulary), plain.config.lstm.projection_dim, generator=generator)
-    softmax = SoftmaxTensors(weight, torch.zeros(len(vocabulary)))
-    whole = replace(
-        plain, vocabulary=vocabulary, softmax=softmax, tokenizer=TokenizerSpec(english.name, english.version)
-    )
-    save_pretrained(whole, folder / "model")
-    save_pretrained(whole, folder, format="official")
-    shutil.copytree(ROOT / "tests/data/manylangs/both", folder / "manylangs")
-    return folder
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page_runs(
     page: Path,
-    materials: Path,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    shutil.copytree(materials, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "corpus.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 100), encoding="utf-8")
+    if page.name == "migrating.md":
+        shutil.copytree(ROOT / "tests/data/manylangs/both", tmp_path / "manylangs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
