@@ -8,7 +8,6 @@ import pytest
 
 from elmokit.config import plain, revive, setting
 from elmokit.errors import ConfigError
-from elmokit.tasks.task import text_of, word_places
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, load_tokenizer
 
@@ -60,8 +59,8 @@ def test_places_of_words_lead_into_the_document() -> None:
     text = "First one.  Then another one."
     sentences = load_tokenizer("english").split(text)
     for sentence in sentences:
-        assert [text[a:b] for a, b in word_places(sentence)] == list(sentence.tokens)
-    assert text_of(sentences[1]) == "Then another one."
+        assert [text[a:b] for a, b in sentence.places] == list(sentence.tokens)
+    assert sentences[1].as_text == "Then another one."
     tokens = Sentence.of(["Two", "words"])
-    assert text_of(tokens) == "Two words"
-    assert word_places(tokens) == [(0, 3), (4, 9)]
+    assert tokens.as_text == "Two words"
+    assert tokens.places == [(0, 3), (4, 9)]

@@ -65,7 +65,7 @@ class SegmentWriter:
 
     def add(self, sentence: Sentence, positions: Sequence[int], vectors: Rows) -> None:
         """The vectors (n, D) of a sentence's words at these positions."""
-        text, spans = text_and_spans(sentence)
+        text, spans = sentence.as_text, sentence.spans
         codes, scales = encode_rows(vectors, self.precision)
         self.codes.append(codes)
         self.scales.append(scales)
@@ -204,17 +204,6 @@ class Segment:
         """Single rows, decoded. (n, D)"""
         decoded: Rows = self.codes[rows].astype(np.float32) * self.scales[rows, None]
         return decoded
-
-
-def text_and_spans(sentence: Sentence) -> tuple[str, Sequence[tuple[int, int]]]:
-    """The sentence's text and where its tokens stand in it; tokens without text are joined with spaces."""
-    if sentence.text is not None and sentence.offsets is not None:
-        return sentence.text, sentence.offsets
-    spans, at = [], 0
-    for token in sentence.tokens:
-        spans.append((at, at + len(token)))
-        at += len(token) + 1
-    return " ".join(sentence.tokens), spans
 
 
 def _bytes(parts: Sequence[bytes]) -> NDArray[np.uint8]:

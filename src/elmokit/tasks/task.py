@@ -155,19 +155,3 @@ def two_texts(given: Any) -> tuple[str, str]:
     if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(text, str) for text in given):
         raise InputError(f"got {str(given)[:60]!r}; expected a tuple of two texts, or a list of such tuples")
     return given
-
-
-def text_of(sentence: Sentence) -> str:
-    """The text of a sentence; of one that came as tokens, these with spaces between."""
-    return " ".join(sentence.tokens) if sentence.text is None or sentence.offsets is None else sentence.text
-
-
-def word_places(sentence: Sentence) -> list[tuple[int, int]]:
-    """Where each word stands: in the document that the sentence was cut from, or in `text_of` it."""
-    if sentence.text is not None and sentence.offsets is not None:
-        return [(sentence.start + a, sentence.start + b) for a, b in sentence.offsets]
-    places, at = [], 0
-    for token in sentence.tokens:
-        places.append((at, at + len(token)))
-        at += len(token) + 1
-    return places

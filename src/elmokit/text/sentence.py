@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 _TOKEN = re.compile(r"\S++")
@@ -34,6 +35,25 @@ class Sentence:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def as_text(self) -> str:
+        """Its text, if the places of its tokens are known; else the tokens with spaces between."""
+        return " ".join(self.tokens) if self.text is None or self.offsets is None else self.text
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Where each token stands in `as_text`."""
+        if self.text is not None and self.offsets is not None:
+            return self.offsets
+        ends = list(accumulate((len(token) + 1 for token in self.tokens), initial=0))
+        return tuple((a, b - 1) for a, b in pairwise(ends))
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Where each token stands in the document that the sentence was cut from; without offsets, in `as_text`."""
+        start = self.start if self.text is not None and self.offsets is not None else 0
+        return [(start + a, start + b) for a, b in self.spans]
 
     @classmethod
     def of(cls, tokens: Iterable[str]) -> "Sentence":

@@ -21,7 +21,7 @@ from elmokit.tasks.classify.network import Bcn, BcnConfig
 from elmokit.tasks.classify.trees import read_trees
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch, Scores, Task, text_of, word_places
+from elmokit.tasks.task import Batch, Scores, Task
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
@@ -146,12 +146,12 @@ class Classification(Task[TextExample, ClassPrediction]):
         return _read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
 
     def show(self, example: TextExample, prediction: ClassPrediction) -> str:
-        return f"{prediction.markup}  {escape(text_of(example.sentence))}"
+        return f"{prediction.markup}  {escape(example.sentence.as_text)}"
 
     def record(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
-        places = word_places(example.sentence)
+        places = example.sentence.places
         return {
-            "text": text_of(example.sentence),
+            "text": example.sentence.as_text,
             "start": places[0][0] if places else 0,
             "end": places[-1][1] if places else 0,
             "label": prediction.label,

@@ -15,7 +15,7 @@ from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentence
 from elmokit.tasks.coref.network import CorefConfig, CorefNetwork
 from elmokit.tasks.coref.scores import score_clusters
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Scores, Task, text_of
+from elmokit.tasks.task import Scores, Task
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -149,7 +149,7 @@ class Coreference(Task[CorefDocument, Resolved]):
         return {
             "document": example.name,
             "part": example.part,
-            "sentences": [{"text": text_of(sentence), "start": sentence.start} for sentence in example.sentences],
+            "sentences": [{"text": sentence.as_text, "start": sentence.start} for sentence in example.sentences],
             "clusters": [
                 [
                     {"text": mention.text, "start": mention.start, "end": mention.end, "words": list(mention.words)}

@@ -21,7 +21,7 @@ from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, p
 from elmokit.tasks.entail.network import Esim, EsimConfig, Side
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch, Scores, Task, text_of, two_texts
+from elmokit.tasks.task import Batch, Scores, Task, two_texts
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
@@ -144,13 +144,13 @@ class PairClassification(Task[PairExample, ClassPrediction]):
         return _read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
 
     def show(self, example: PairExample, prediction: ClassPrediction) -> str:
-        texts = escape(f"{text_of(example.first)} ||| {text_of(example.second)}")
+        texts = escape(f"{example.first.as_text} ||| {example.second.as_text}")
         return f"{prediction.markup}  {texts}"
 
     def record(self, example: PairExample, prediction: ClassPrediction) -> dict[str, Any]:
         return {
-            "first": text_of(example.first),
-            "second": text_of(example.second),
+            "first": example.first.as_text,
+            "second": example.second.as_text,
             "label": prediction.label,
             "probabilities": prediction.probabilities,
         }

@@ -29,7 +29,7 @@ from elmokit.tasks.qa.data import Question, cut_passage, read_squad
 from elmokit.tasks.qa.network import Bidaf, BidafConfig, Ends, Side, best_spans
 from elmokit.tasks.qa.scores import score_answers
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, two_texts, word_places
+from elmokit.tasks.task import Batch, Network, Scores, Task, two_texts
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -186,14 +186,14 @@ class QuestionAnswering(Task[Question, Answer]):
         return [_cut(example, longest) for example in found]
 
     def show(self, example: Question, prediction: Answer) -> str:
-        question = escape(text_of(example.question))
+        question = escape(example.question.as_text)
         return f"{question}\n  [bold]{escape(prediction.text)}[/bold] {prediction.probability:.2f}"
 
     def record(self, example: Question, prediction: Answer) -> dict[str, Any]:
         return {
             **({"id": example.id} if example.id else {}),
-            "passage": text_of(example.passage),
-            "question": text_of(example.question),
+            "passage": example.passage.as_text,
+            "question": example.question.as_text,
             "answer": prediction.text,
             "start": prediction.start,
             "end": prediction.end,
@@ -229,10 +229,10 @@ def answer_of(example: Question, words: tuple[int, int], probability: float) -> 
     """The words `words[0]` to `words[1]` (not included) of the passage; nothing where the passage has no words."""
     if not len(example.passage):
         return Answer("", 0, 0, (0, 0), 0.0)
-    places = word_places(example.passage)
+    places = example.passage.places
     start, end = places[words[0]][0], places[words[1] - 1][1]
     begin = example.passage.start
-    return Answer(text_of(example.passage)[start - begin : end - begin], start, end, words, probability)
+    return Answer(example.passage.as_text[start - begin : end - begin], start, end, words, probability)
 
 
 def _marks(examples: Sequence[Question], like: Tensor) -> tuple[Tensor, Tensor]:

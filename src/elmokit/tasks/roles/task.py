@@ -27,7 +27,7 @@ from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions
 from elmokit.tasks.roles.scores import PREDICATE, score_roles
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
-from elmokit.tasks.task import Batch, Network, Scores, Task, text_of, word_places
+from elmokit.tasks.task import Batch, Network, Scores, Task
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -75,8 +75,8 @@ class Roles:
     @property
     def predicate(self) -> TextSpan:
         """The predicate's word, by characters of the text."""
-        (a, b), start = word_places(self.sentence)[self.word], self.sentence.start
-        return TextSpan(a, b, PREDICATE, text_of(self.sentence)[a - start : b - start])
+        (a, b), start = self.sentence.places[self.word], self.sentence.start
+        return TextSpan(a, b, PREDICATE, self.sentence.as_text[a - start : b - start])
 
     @property
     def arguments(self) -> list[TextSpan]:
@@ -190,7 +190,7 @@ class SemanticRoles(Task[Proposition, Roles]):
         return found
 
     def show(self, example: Proposition, prediction: Roles) -> str:
-        text, start = text_of(example.sentence), example.sentence.start
+        text, start = example.sentence.as_text, example.sentence.start
         shown, at = "", 0
         for span in TaggedSentence(example.sentence, prediction.tags, "IOB2").spans:
             colour = "yellow" if span.type == PREDICATE else "cyan"
@@ -204,7 +204,7 @@ class SemanticRoles(Task[Proposition, Roles]):
             return {"text": span.text, "start": span.start, "end": span.end}
 
         return {
-            "text": text_of(example.sentence),
+            "text": example.sentence.as_text,
             "start": example.sentence.start,
             "predicate": {**place(prediction.predicate), "word": prediction.word},
             "arguments": [{"role": span.type, **place(span)} for span in prediction.arguments],

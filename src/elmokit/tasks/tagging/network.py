@@ -13,7 +13,7 @@ from elmokit.errors import ConfigError, InputError
 from elmokit.nn.crf import Allowed, Crf
 from elmokit.nn.padded import SharedDropout, run_recurrent
 from elmokit.tasks.labels import Scheme, legal_transitions, read_spans
-from elmokit.tasks.task import Batch, Network, text_of, word_places
+from elmokit.tasks.task import Batch, Network
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence
 
@@ -52,7 +52,7 @@ class TaggedSentence:
     @property
     def spans(self) -> list[TextSpan]:
         """Labelled stretches of the text that the sentence was cut from; without a scheme, every word is one."""
-        places, text, start = word_places(self.sentence), text_of(self.sentence), self.sentence.start
+        places, text, start = self.sentence.places, self.sentence.as_text, self.sentence.start
         if self.scheme is None:
             found = [(k, k + 1, tag) for k, tag in enumerate(self.tags)]
         else:

@@ -22,7 +22,7 @@ from elmokit.tasks.tagging.network import (
     TaggerNetwork,
     TaglmNetwork,
 )
-from elmokit.tasks.task import Scores, Task, text_of, word_places
+from elmokit.tasks.task import Scores, Task
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, unescape_treebank
 
@@ -109,7 +109,7 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         if prediction.scheme is None:
             words = zip(example.sentence.tokens, prediction.tags, strict=True)
             return " ".join(f"{escape(word)}[dim]/{escape(tag)}[/dim]" for word, tag in words)
-        text, start = text_of(example.sentence), example.sentence.start
+        text, start = example.sentence.as_text, example.sentence.start
         colours: dict[str, str] = {}
         shown, at = "", 0
         for span in prediction.spans:
@@ -121,9 +121,9 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
 
     def record(self, example: TaggedExample, prediction: TaggedSentence) -> dict[str, Any]:
         """Offsets count from the beginning of the text given; `start` is where this sentence's text begins in it."""
-        places = word_places(example.sentence)
+        places = example.sentence.places
         words = zip(example.sentence.tokens, prediction.tags, places, strict=True)
-        record: dict[str, Any] = {"text": text_of(example.sentence), "start": example.sentence.start}
+        record: dict[str, Any] = {"text": example.sentence.as_text, "start": example.sentence.start}
         record["words"] = [{"text": word, "tag": tag, "start": a, "end": b} for word, tag, (a, b) in words]
         if prediction.scheme is not None:
             record["spans"] = [
