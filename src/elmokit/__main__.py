@@ -37,6 +37,7 @@ def main() -> None:
                     show(message, category, *where)
 
             warnings.showwarning = say  # type: ignore[assignment]
+            warnings.simplefilter("always", ElmokitWarning)
             app()
         except BaseException as error:
             from elmokit.errors import ElmokitError
@@ -105,7 +106,10 @@ class _Signals:
     def _watch(self) -> None:
         again = False
         while data := os.read(self._reading, 1):
-            if signal.getsignal(data[0]) != self._stop:  # pre-training has an answer of its own
+            handler = signal.getsignal(data[0])
+            if handler != self._stop:
+                if answer := getattr(handler, "answer", None):  # pre-training has an answer of its own
+                    answer(data[0])
                 continue
             if again:
                 os._exit(128 + data[0])

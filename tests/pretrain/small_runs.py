@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -98,7 +99,11 @@ def start(command: list[str], *, before: list[str] | None = None) -> subprocess.
     """The command in a process of its own; `before` stands in front of it, as torchrun does."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     words = before or [sys.executable]
-    return subprocess.Popen([*words, "-m", "elmokit", *command], stderr=subprocess.PIPE, text=True, env=environment)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # not the ignored one of a background job
+    try:
+        return subprocess.Popen([*words, "-m", "elmokit", *command], stderr=subprocess.PIPE, text=True, env=environment)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def end(process: subprocess.Popen[str], *, timeout: float = 120) -> Ended:

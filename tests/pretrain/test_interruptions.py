@@ -1,16 +1,25 @@
 """Runs that are killed, stopped, out of disk or out of their minds: the real command, in processes of its own."""
 
+import os
 import random
 import resource
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import small_runs as runs
 import torch
+
+from elmokit.errors import InputError
+from elmokit.formats.resumable import locked
+from elmokit.pretrain.corpus.text import Corpus, read_blocks
+from elmokit.pretrain.processes import StopSignals
+from elmokit.text import load_tokenizer
 
 STEPS = 240
 # State carried, a fresh order every epoch, dropout and negatives: all that a checkpoint has to bring back.
@@ -72,7 +81,10 @@ def test_sigterm_saves_and_the_run_goes_on(text: Path, undisturbed: Path, tmp_pa
     stopped = runs.end(process)
     assert stopped.status == 143
     step = runs.checkpoint_of(folder)["progress"]["step"]
-    assert stopped.said == f"stopped at step {step}; the same command goes on from there\n"
+    assert stopped.said.splitlines() == [
+        "SIGTERM: stopping after this step; again to stop at once",
+        f"stopped at step {step}; the same command resumes there",
+    ]
     assert max(runs.losses_of(folder)) == step
     gone_on = runs.run_here(command)
     assert gone_on.status == 0
@@ -129,13 +141,125 @@ def test_a_full_disk_stops_it_clearly(text: Path, unfinished: Path, little_disk:
     (little_disk / "filling").unlink()
 
 
+def test_two_processes_in_one_folder(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = runs.pretraining(text, output=folder, steps=100_000)
+    first = runs.start(command)
+    runs.wait_for_step(folder, 10, first)
+    second = runs.run_here(command)
+    assert (second.status, second.said.count("\n")) == (2, 1)
+    assert f"{folder}: another process trains there; wait until it ends" in second.said
+    runs.wait_for_step(folder, max(runs.losses_of(folder)) + 10, first)  # the first one goes on
+    first.kill()
+    runs.end(first)
+    changed = runs.run_here(runs.pretraining(text, output=folder, steps=100_000, seed=2))
+    assert "another process" not in changed.said  # the lock ends with its process
+
+
+def test_two_processes_prepare_one_text(text: Path, tmp_path: Path) -> None:
+    with locked(tmp_path / "building" / "lock", busy=""):
+        ended = runs.run_here([*runs.pretraining(text, output=tmp_path / "run", steps=5), "--prepared", str(tmp_path)])
+    assert ended.status == 2
+    assert f"{tmp_path}: another process prepares text there" in ended.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_while_training(text: Path, tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "run"
+    process = runs.start(runs.pretraining(text, output=folder, steps=100_000))
+    runs.wait_for_step(folder, 25, process)
+    process.send_signal(number)
+    ended = runs.end(process)
+    assert ended.status == 128 + number
+    name = "Ctrl-C" if number == signal.SIGINT else number.name
+    first, last = ended.said.splitlines()
+    assert first == f"{name}: stopping after this step; again to stop at once"
+    assert last == f"stopped at step {runs.checkpoint_of(folder)['progress']['step']:,}; the same command resumes there"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_while_text_is_read(tmp_path: Path, number: signal.Signals) -> None:
+    fifo, folder = tmp_path / "text.txt", tmp_path / "run"
+    os.mkfifo(fifo)
+    process = runs.start(runs.pretraining(fifo, output=folder, steps=10))
+    with fifo.open("w") as stream:
+        stream.write("a few words\n" * 100)
+        stream.flush()
+        deadline = time.monotonic() + 60
+        while not list(folder.glob("corpus/building/*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(number)
+        ended = runs.end(process)
+    assert ended.status == 128 + number
+    assert ended.said.count("\n") == 1, ended.said
+    assert not list(folder.rglob("*.pt"))
+    assert not (folder / "corpus" / "building").exists()
+
+
+def test_the_second_signal_stops_at_once() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with StopSignals() as signals:
+            signal.raise_signal(signal.SIGINT)
+            assert signals.number == signal.SIGINT
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_text_that_vanishes(tmp_path: Path) -> None:
+    texts = [runs.write_text(tmp_path / f"{k}.txt", sentences=20) for k in range(3)]
+    corpus = Corpus(paths=texts, tokenizer=load_tokenizer("whitespace"))
+    blocks = read_blocks(corpus)
+    next(blocks)
+    texts[0].unlink()
+    with pytest.raises(InputError, match=r"0\.txt: .*moved or deleted"):
+        next(blocks)
+    texts[1].unlink()
+    ended = runs.run_here(runs.pretraining(texts[2], texts[1], output=tmp_path / "run", steps=5))
+    assert (ended.status, ended.said.count("\n")) == (2, 1)
+    assert "1.txt: no such file" in ended.said
+
+
+def test_an_output_that_cannot_be(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = runs.run_here(runs.pretraining(text, output=tmp_path / "file" / "run", steps=5))
+    assert (ended.status, ended.said.count("\n")) == (2, 1)
+    assert "run: cannot be written: Not a directory" in ended.said
+
+
+def test_a_read_only_output(text: Path, unfinished: Path, little_disk: Path) -> None:
+    folder = little_disk / "run"
+    shutil.copytree(unfinished, folder)
+    subprocess.run(["mount", "-o", "remount,ro", little_disk], check=True)
+    for place in (folder, little_disk / "new"):
+        ended = runs.run_here(runs.pretraining(text, output=place, steps=100_000))
+        assert (ended.status, ended.said.count("\n")) == (2, 1)
+        assert f"{place}: cannot be written: Read-only file system" in ended.said
+
+
+def test_too_little_memory(text: Path, tmp_path: Path) -> None:
+    command = runs.pretraining(text, output=tmp_path / "run", steps=5, cell_dim=1_000_000)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))"
+    code = f"{limit}; from elmokit.__main__ import main; main()"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=environment)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert "the memory of cpu does not suffice; use accumulate 2 or more" in ended.stderr
+
+
 def test_a_loss_that_is_no_number_stops_it_clearly(text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = runs.pretraining(text, output=folder, learning_rate=1e20, checkpoint_every=1, log_every=10, steps=200)
     ended = runs.run_here(command)
     assert ended.status == 2
     assert "training has diverged" in ended.said
-    assert "is intact; try a lower learning_rate" in ended.said
+    assert "with learning_rate 1e+20" in ended.said
+    assert "start in a new folder with a lower learning_rate" in ended.said
     content = runs.checkpoint_of(folder)
     for values in content["objective"].values():
         assert bool(torch.isfinite(values).all())
@@ -156,20 +280,32 @@ def test_damaged_text_stops_it_clearly(text: Path, unfinished: Path) -> None:
     runs.assert_identical(runs.checkpoint_of(unfinished), before)
 
 
-def test_a_damaged_checkpoint_is_passed_over(text: Path, undisturbed: Path, tmp_path: Path) -> None:
+def flip(path: Path, at: float) -> None:
+    """Changes one bit, `at` a share of the file."""
+    content = bytearray(path.read_bytes())
+    content[int(at * len(content))] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_checkpoint_is_passed_over(text: Path, undisturbed: Path, tmp_path: Path, damage: str) -> None:
     folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
     newest = max((folder / "checkpoints").glob("step-*.pt"))
-    newest.write_bytes(newest.read_bytes()[:-500])
-    with pytest.warns(UserWarning, match="cannot be read.*trying an older checkpoint"):
-        ended = runs.run_here(runs.pretraining(text, output=folder, **SETTINGS))
+    if damage == "cut":
+        newest.write_bytes(newest.read_bytes()[:-500])
+    else:
+        flip(newest, 0.5)  # inside the numbers: torch reads them all the same
+        torch.load(newest, weights_only=True)
+    ended = runs.run_here(runs.pretraining(text, output=folder, **SETTINGS))
     assert ended.status == 0
+    assert f"{newest}: is damaged (" in ended.said
+    assert "trying an older checkpoint" in ended.said
     runs.assert_same_run(folder, undisturbed)
     for path in (folder / "checkpoints").glob("step-*.pt"):
         path.write_bytes(b"")
-    with pytest.warns(UserWarning, match="cannot be read"):
-        ended = runs.run_here(runs.pretraining(text, output=folder, **SETTINGS))
+    ended = runs.run_here(runs.pretraining(text, output=folder, **SETTINGS))
     assert ended.status == 2
-    assert "none of the checkpoints can be read" in ended.said
+    assert "all checkpoints are damaged" in ended.said
 
 
 def test_another_configuration_or_text_in_the_same_folder_is_refused(text: Path, unfinished: Path) -> None:
@@ -191,7 +327,7 @@ def test_a_folder_of_something_else_is_refused(text: Path, tmp_path: Path) -> No
     (tmp_path / "config.json").write_text('{"format": "elmokit"}')
     ended = runs.run_here(runs.pretraining(text, output=tmp_path, steps=5))
     assert ended.status == 2
-    assert "holds something else than such a run" in ended.said
+    assert "holds something other than such a run" in ended.said
 
 
 def test_settings_may_change_until_something_depends_on_them(text: Path, tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_progress_tells_how_far(text: Path, tmp_path: Path) -> None:
 def test_manifest_says_what_it_was_made_of(text: Path, tmp_path: Path) -> None:
     prepared = prepare(corpus_of(text), tmp_path / "out", workers=1)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert (prepared.tokenizer_name, prepared.tokenizer_version) == (SPACES.name, SPACES.version)
+    assert prepared.tokenizer == (SPACES.name, SPACES.version)
     assert manifest["identity"]["text"]["files"][0]["bytes"] == text.stat().st_size
     assert set(manifest["files"]) | {"manifest.json"} == set(os.listdir(tmp_path / "out"))
 

@@ -1,4 +1,4 @@
-"""Checkpoints: complete, written whole or not at all, rotated, and read through torch's weights-only reader.
+"""Checkpoints: complete, written whole or not at all, rotated, checked when read, through torch's weights-only reader.
 
 One file holds weights, optimizer, carried LSTM state and data position. There is no random state to keep: every step
 draws from generators seeded by (seed, step), so a step's randomness is known without history.
@@ -8,12 +8,13 @@ import errno
 import re
 import shutil
 import warnings
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from elmokit.errors import ElmokitError, InputError
+from elmokit.errors import ElmokitError, ElmokitWarning, FormatError, InputError
 from elmokit.formats import atomic_write
 
 NAME = re.compile(r"step-(\d+)\.pt")
@@ -38,22 +39,40 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*.pt") if NAME.fullmatch(path.name))
 
 
-def load_checkpoint(folder: Path, device: torch.device) -> dict[str, Any] | None:
-    """The newest readable checkpoint; one that cannot be read is passed over with a warning."""
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds, and where it was read."""
+
+    path: Path
+    content: dict[str, Any]
+
+
+def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint | None:
+    """The newest whole checkpoint, or None where there is none; damaged ones are skipped with a warning."""
     for path in reversed(checkpoints(folder)):
         try:
-            content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+            return Checkpoint(path, _read(path, device))
         except Exception as error:  # whatever a damaged archive leads to: the next older one may be whole
-            warnings.warn(f"{path}: cannot be read ({error}); trying an older checkpoint", stacklevel=2)
-            continue
-        return content
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            warnings.warn(f"{path}: is damaged ({why}); trying an older checkpoint", ElmokitWarning, stacklevel=2)
     if checkpoints(folder):
-        raise ElmokitError(f"{folder}: none of the checkpoints can be read; start again with another output folder")
+        raise ElmokitError(f"{folder}: all checkpoints are damaged; start again with another output folder")
     return None
 
 
+def _read(path: Path, device: torch.device) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:  # torch.save writes checksums, but torch.load does not look at them
+        if damaged := archive.testzip():
+            raise FormatError(f"the checksum of {damaged} is wrong")
+    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    parts = {"fingerprint": str, "progress": dict, "objective": dict, "optimizer": dict, "state": list}
+    for name, kind in parts.items():
+        if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+            raise FormatError(f"its part {name!r} is missing")
+    return content
+
+
 def write_error(error: BaseException, path: Path, folder: Path) -> ElmokitError:
-    """What to tell when a run's file cannot be written, the last good checkpoint in `folder` included."""
+    """The error for a run's file that cannot be written; it names the last good checkpoint in `folder`."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
@@ -63,6 +82,6 @@ def write_error(error: BaseException, path: Path, folder: Path) -> ElmokitError:
     left = checkpoints(folder)
     last = f"the last good checkpoint is {left[-1].name}" if left else "there is no earlier checkpoint"
     return ElmokitError(
-        f"{path}: cannot be written: {why} ({free / 2**20:.0f} MiB free); {last}. Make room and start the same command "
+        f"{path}: cannot be written: {why} ({free / 2**20:.0f} MiB free); {last}. Make room and run the same command "
         "again"
     )

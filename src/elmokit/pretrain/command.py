@@ -1,18 +1,16 @@
 """What the commands `pretrain` and `finetune` do once their settings are known: corpora, exit codes, closing words."""
 
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.pretrain.config import FinetuneConfig, PretrainConfig
 from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.finetune import finetune
+from elmokit.pretrain.journal import say
 from elmokit.pretrain.run import pretrain
 from elmokit.pretrain.trainer import Stopped
 from elmokit.text import Tokenizer, load_tokenizer
@@ -98,9 +96,3 @@ def stopping_cleanly() -> Iterator[None]:
     except Stopped as stopped:
         say(str(stopped))
         sys.exit(128 + stopped.signal_number)
-
-
-def say(text: str) -> None:
-    """A line on standard error, from the first of all processes."""
-    if os.environ.get("RANK", "0") == "0":
-        Console(stderr=True).print(text, highlight=False, soft_wrap=True)

@@ -92,12 +92,18 @@ class PretrainConfig:
     decay: Share = setting(0.2, "schedule = constant: share of the steps at the end in which the rate falls in a line")
     learning_rate: Rate = setting(2e-3, "peak learning rate (published, for Adagrad: 0.2)")
     warmup: Share = setting(0.02, "share of the steps with rising learning rate")
+    warmup_steps: Count = setting(
+        500, "with --minutes, least steps of warm-up (up to a tenth of the time): a short one can make training diverge"
+    )
     final_rate: Share = setting(0.02, "learning rate at the end, as a share of the peak")
     weight_decay: Amount = setting(0.01, "AdamW: on matrices")
     clip_norm: Rate = setting(1.0, "global gradient norm is clipped here (published, for Adagrad: 10)")
     seed: int = setting(1, "for initial weights, shuffling, dropout and negatives")
     precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "bfloat16 on a GPU, float32 on a CPU")
     # The run
+    on_divergence: Literal["stop", "rewind"] = _run(
+        "stop", "stop, or go back to the last good checkpoint and continue at half the learning rate"
+    )
     valid_every: Positive = _run(1000, "steps between validations")
     valid_tokens: Count = _run(200_000, "held-out words read at a validation")
     patience: Count = _run(0, "stop after this many validations without a better one; 0: never")

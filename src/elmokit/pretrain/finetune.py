@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from elmokit.config import plain, read_json
 from elmokit.errors import ConfigError, WeightsError
@@ -27,14 +26,15 @@ from elmokit.pretrain.config import FinetuneConfig
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.text import Corpus
+from elmokit.pretrain.journal import bar, say
 from elmokit.pretrain.objective import Objective, initialise_softmax
 from elmokit.pretrain.processes import World
-from elmokit.pretrain.run import claim, load_text, softmax_tensors, training_dtype
+from elmokit.pretrain.run import claimed, load_text, softmax_tensors, training_dtype
 from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
-from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec, save_pretrained
+from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, save_pretrained
 
 __all__ = ["Finetuned", "finetune"]
 
@@ -64,9 +64,7 @@ def finetune(
     """
     output = Output.of(pretrained, config)
     folder = Path(folder)
-    with World.joined(device) as world:
-        if world.leads:
-            claim(folder, config, model=_digest(pretrained))
+    with World.joined(device) as world, claimed(folder, config, world, model=_digest(pretrained)):
         text = load_text(
             config, corpus, folder / "corpus", world,
             heldout=heldout, show=show, max_characters=pretrained.config.tokens.max_characters,
@@ -195,11 +193,15 @@ class _Run:
         path = self.folder / "before.json"
         if path.exists():
             return read_json(path, Perplexity, advice="delete it to measure again")
-        found = self.validation(objective, self.world)
+        with bar(show=self.show and self.world.leads) as progress:
+            task = progress.add_task("held-out perplexity before", total=1.0)
+            found = self.validation(
+                objective, self.world, tell=lambda done, total: progress.update(task, completed=done / total)
+            )
         if self.world.leads:
             write_text(path, json.dumps(asdict(found)) + "\n")
             if self.show and found.predictions:
-                Console(stderr=True).print(f"held-out perplexity before: {found}", highlight=False, soft_wrap=True)
+                say(f"held-out perplexity before: {found}")
         return found
 
     def _save(self, objective: Objective, before: Perplexity, after: Perplexity) -> None:
@@ -222,7 +224,7 @@ class _Run:
             tensors={name: values.detach() for name, values in objective.bilm.state_dict().items()},
             vocabulary=vocabulary,
             softmax=self.output.restored(softmax_tensors(objective.softmax)),
-            tokenizer=source.tokenizer or TokenizerSpec(text.tokenizer_name, text.tokenizer_version),
+            tokenizer=source.tokenizer or text.tokenizer,
             format=None,
             stored=None,
             extra={**source.extra, "finetuning": told},

@@ -1,16 +1,22 @@
-"""One process or many: what `torchrun` says about this one, and the few collective calls that training needs."""
+"""One process or many: what `torchrun` says about this one, the collective calls that training needs, and signals."""
 
 import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from elmokit.encoders.places import pick_device
+from elmokit.errors import ElmokitError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,13 @@ class World:
             current = torch.cuda.device(place) if cuda else nullcontext()
             with current, torch.random.fork_rng(devices=[place] if cuda else []):
                 yield cls(rank, size, place)
+        except (MemoryError, RuntimeError) as error:  # torch's own errors are RuntimeErrors
+            if not _is_memory(error):
+                raise
+            raise ElmokitError(
+                f"the memory of {place} does not suffice; use accumulate 2 or more (the same batch in parts), fewer "
+                "rows, or a smaller model or vocab_size"
+            ) from error
         finally:
             if starts:
                 dist.destroy_process_group()
@@ -68,3 +81,45 @@ class World:
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(parts, tensor.contiguous())
         return torch.cat(parts, dim=dim)
+
+
+def _is_memory(error: BaseException) -> bool:
+    told = "can't allocate memory" in str(error) or "not enough memory" in str(error)  # the two forms on a CPU
+    return told or isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
+class StopSignals:
+    """Notes SIGINT, SIGTERM and SIGHUP in `number` and answers with a line; the run then stops after its step.
+
+    A second signal acts as it did before. Signals that are ignored (nohup) stay ignored.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._answered = threading.Lock()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():  # signals reach the main thread only
+            numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+            self._before = {n: signal.signal(n, self) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            signal.signal(number, self._before[number])
+            signal.raise_signal(number)
+            return
+        self.number = number
+        self.answer(number)
+
+    def answer(self, number: int) -> None:
+        """The line, once. The command line calls this from a thread while C code keeps Python from noticing."""
+        if self._answered.acquire(blocking=False) and os.environ.get("RANK", "0") == "0":
+            with suppress(OSError, ValueError, RuntimeError):  # standard error may be closed, or in use
+                name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+                print(f"{name}: stopping after this step; again to stop at once", file=sys.stderr, flush=True)

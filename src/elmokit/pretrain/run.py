@@ -8,6 +8,8 @@ run/model/           the best model so far, ready for use
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError
 from elmokit.formats import sweep_drafts, write_text
+from elmokit.formats.resumable import LOCK, locked
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.checkpoint import write_error
 from elmokit.pretrain.config import PretrainConfig
@@ -28,13 +31,14 @@ from elmokit.pretrain.corpus.lexicon import Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.prepare import CorpusPlan, PrepareProgress, prepare
 from elmokit.pretrain.corpus.text import Corpus
+from elmokit.pretrain.journal import say
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.processes import World
 from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.weights import save_pretrained
-from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors, TokenizerSpec
+from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors
 
 
 def pretrain(
@@ -54,9 +58,7 @@ def pretrain(
     """
     config.model(n_words=config.vocab_size)  # a shape that cannot be is told before the text is read
     folder = Path(folder)
-    with World.joined(device) as world:
-        if world.leads:
-            claim(folder, config)
+    with World.joined(device) as world, claimed(folder, config, world):
         text = load_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
         codec = codec_spec(config, text)
         objective = Objective(
@@ -81,40 +83,49 @@ def pretrain(
         return trainer.run()
 
 
-def claim(folder: Path, config: PretrainConfig, **given: str) -> None:
-    """Makes the folder this run's own, or finds that it is; leftovers of interrupted writes are cleared away.
+@contextmanager
+def claimed(folder: Path, config: PretrainConfig, world: World, **given: str) -> Iterator[None]:
+    """Makes the folder this run's own while the block runs; a folder of another run is refused.
 
     `given` is what the run depends on besides the configuration and the text, by name.
     """
-    path = folder / "config.json"
-    if path.exists():
+    if not world.leads:
+        yield
+        return
+    with ExitStack() as stack:
         try:
-            stored = read_json(path, dict[str, Any], error=ConfigError)
-            before = revive(dict[str, str], stored.pop("given", None), source=f"{path}: given")
-            there = revive(type(config), stored, source=str(path))
-        except ConfigError as error:
-            raise ConfigError(
-                f"{folder}: holds something other than such a run ({error}); choose another folder"
-            ) from None
-        changed = there.differences(config)
-        changed += [
-            f"{name}: {before.get(name)} there, {value} here"
-            for name, value in given.items()
-            if before.get(name) != value
-        ]
-        begun = [*folder.rglob("step-*.pt"), *folder.glob("before.json")]  # until then nothing depends on the settings
-        if changed and begun:
-            raise ConfigError(
-                f"{folder}: holds a run of another configuration ({'; '.join(changed)}); give the same settings to go "
-                "on with it, or another output folder"
-            )
-    if (folder / "checkpoints").is_dir():
-        sweep_drafts(folder / "checkpoints")
+            folder.mkdir(parents=True, exist_ok=True)
+            busy = f"{folder}: another process trains there; wait until it ends, or choose another output folder"
+            stack.enter_context(locked(folder / LOCK, busy=busy))
+            _check_settings(folder, config, given)
+            if (folder / "checkpoints").is_dir():
+                sweep_drafts(folder / "checkpoints")
+            write_text(folder / "config.json", json.dumps({**plain(config), "given": given}, indent=1) + "\n")
+        except OSError as error:
+            raise write_error(error, folder, folder / "checkpoints") from error
+        yield
+
+
+def _check_settings(folder: Path, config: PretrainConfig, given: dict[str, str]) -> None:
+    path = folder / "config.json"
+    if not path.exists():
+        return
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps({**plain(config), "given": given}, indent=1) + "\n")
-    except OSError as error:
-        raise write_error(error, path, folder / "checkpoints") from error
+        stored = read_json(path, dict[str, Any], error=ConfigError)
+        before = revive(dict[str, str], stored.pop("given", None), source=f"{path}: given")
+        there = revive(type(config), stored, source=str(path))
+    except ConfigError as error:
+        raise ConfigError(f"{folder}: holds something other than such a run ({error}); choose another folder") from None
+    changed = there.differences(config)
+    changed += [
+        f"{name}: {before.get(name)} there, {value} here" for name, value in given.items() if before.get(name) != value
+    ]
+    begun = [*folder.rglob("step-*.pt"), *folder.glob("before.json")]  # until then nothing depends on the settings
+    if changed and begun:
+        raise ConfigError(
+            f"{folder}: holds a run of another configuration ({'; '.join(changed)}); give the same settings to resume "
+            "it, or another output folder"
+        )
 
 
 def load_text(
@@ -153,20 +164,15 @@ def load_text(
 
 def describe(text: PreparedCorpus) -> None:
     r = text.report
-    console = Console(stderr=True)
-    console.print(
+    say(
         f"{r.sentences:,} sentences, {r.tokens:,} tokens, {r.types:,} word types; vocabulary {r.vocabulary:,} covers "
         f"{r.coverage:.2%}; held out {r.heldout_sentences:,} sentences, {r.heldout_tokens:,} tokens "
-        f"({1 - r.heldout_coverage:.2%} <UNK>)",
-        highlight=False,
-        soft_wrap=True,
+        f"({1 - r.heldout_coverage:.2%} <UNK>)"
     )
     odd = {"empty lines": r.empty_lines, "bad bytes": r.bad_bytes, "cut lines": r.cut_lines}
     odd["words over the character limit"] = r.overlong_tokens
     if any(odd.values()):
-        console.print(
-            ", ".join(f"{n:,} {name}" for name, n in odd.items() if n), style="dim", highlight=False, soft_wrap=True
-        )
+        say(", ".join(f"{n:,} {name}" for name, n in odd.items() if n), style="dim")
 
 
 def codec_spec(config: PretrainConfig, text: PreparedCorpus) -> CodecSpec:
@@ -193,7 +199,7 @@ def packed(
     return Pretrained.of(
         objective.bilm,
         codec=codec,
-        tokenizer=TokenizerSpec(text.tokenizer_name, text.tokenizer_version),
+        tokenizer=text.tokenizer,
         vocabulary=text.vocabulary.words,
         softmax=softmax_tensors(objective.softmax),
         extra=extra,

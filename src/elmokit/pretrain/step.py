@@ -5,6 +5,7 @@ the number of word types is padded up to a capacity, and a window with more type
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from elmokit.chars import ByteCodec, Codec, Rows, WordCodec
+from elmokit.kernels import LstmState
 from elmokit.nn.bilm import State
 from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import PretrainConfig
@@ -62,6 +64,11 @@ class Step:
             losses.append(self._backward(self._inputs(window, noise), k) / len(parts))
         return torch.stack([torch.stack(losses).sum(), self._update()])
 
+    def load(self, optimizer: dict[str, Any], states: list[list[LstmState]]) -> None:
+        """Puts back what a checkpoint has besides the weights; `states` are those of each part's rows."""
+        self.optimizer.load_state_dict(optimizer)
+        self.states = [tuple(LstmState(s.h.contiguous(), s.c.contiguous()) for s in part) for part in states]
+
     def _inputs(self, window: Window, noise: Tensor) -> Inputs:
         def moved(array: NDArray[np.generic]) -> Tensor:
             return torch.from_numpy(array).to(self.device, non_blocking=True)
@@ -102,6 +109,10 @@ class GraphedStep(Step):
         assert self.graph is not None
         self.graph.replay()
         return self.result.clone()
+
+    def load(self, optimizer: dict[str, Any], states: list[list[LstmState]]) -> None:
+        super().load(optimizer, states)
+        self.graph = None  # it works on the tensors that were there before
 
     def _fill(self, window: Window, noise: Tensor) -> None:
         fresh = self._inputs(window, noise)

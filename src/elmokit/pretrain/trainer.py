@@ -1,46 +1,47 @@
-"""The training loop: steps, validations, checkpoints; stopped at any moment, it goes on from its last checkpoint.
+"""The training loop: steps, validations, checkpoints. A run may be stopped at any time, and resumes from what it saved.
 
-Randomness in a step comes from generators seeded by (seed, step), so a run that was killed and started again computes
-the very same numbers as one that never was (CPU, one process, same number of threads).
+Randomness in a step comes from generators seeded by (seed, step), so a run that was killed and resumed computes the
+same numbers as one that never was (CPU, one process, same number of threads).
 """
 
 import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.errors import ElmokitError, WeightsError
+from elmokit.config import Amount, Count, Measured, Share, revive
+from elmokit.errors import ElmokitError, InputError, WeightsError
 from elmokit.kernels import LstmState
-from elmokit.pretrain.checkpoint import load_checkpoint, save_checkpoint, write_error
+from elmokit.pretrain.checkpoint import checkpoints, load_checkpoint, save_checkpoint, write_error
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.journal import Journal
+from elmokit.pretrain.divergence import DivergedError, Watch
+from elmokit.pretrain.journal import Journal, Pace, duration, say
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.optimisation import rate_at
-from elmokit.pretrain.processes import World
+from elmokit.pretrain.processes import StopSignals, World
 from elmokit.pretrain.step import Codes, GraphedStep, Step
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import Position, Prefetch, Sentences, Window, WindowPlan, windows
 
-Ints = NDArray[np.int64]
 AGREE_EVERY = 8  # steps between questions to the other processes, on GPUs
+UNREAD = 100  # steps whose losses may wait on the device
+LONGEST_WARMUP = 0.1  # share of a run by the clock that `warmup_steps` may take
+MOST_REWINDS = 6
 
 
-class Stopped(Exception):  # noqa: N818  not an error: the run was asked to stop, saved, and can go on
-    """SIGTERM or Ctrl-C: the checkpoint is saved."""
+class Stopped(Exception):  # noqa: N818  not an error: a signal came, and the run can be resumed
+    """SIGINT, SIGTERM or SIGHUP. `saved` is the step of the last checkpoint, if there is one."""
 
-    def __init__(self, signal_number: int, step: int) -> None:
-        super().__init__(f"stopped at step {step}; the same command goes on from there")
+    def __init__(self, signal_number: int, step: int, saved: int | None) -> None:
+        where = "there" if saved == step else "from the start" if saved is None else f"from step {saved:,}"
+        super().__init__(f"stopped at step {step:,}; the same command resumes {where}")
         self.signal_number = signal_number
 
 
@@ -48,18 +49,20 @@ class Stopped(Exception):  # noqa: N818  not an error: the run was asked to stop
 class Progress:
     """Where a run stands; saved in every checkpoint."""
 
-    step: int = 0
+    step: Count = 0
     position: Position = Position()
-    seconds: float = 0.0  # of training, over all starts
-    best: float = math.inf
-    worse: int = 0  # validations since the best one
+    seconds: Amount = 0.0  # of training, over all starts
+    best: Measured = math.inf
+    worse: Count = 0  # validations since the best one
     done: bool = False
+    rate_scale: Share = 1.0  # halved by every rewind
+    watch: Watch = field(default_factory=Watch)
 
 
 class Trainer:
     """Trains an objective on sentences; `save_model(perplexity)` is called whenever a validation is the best so far.
 
-    `fingerprint` tells the text from any other, so that a run does not go on with text that has changed meanwhile.
+    `fingerprint` identifies the text: a run is not resumed on other text.
     """
 
     def __init__(
@@ -80,82 +83,105 @@ class Trainer:
         self.config, self.objective, self.validation = config, objective, validation
         self.folder, self.fingerprint, self.world = folder, fingerprint, world
         self.save_model, self.title, self.show = save_model, title, show
-        positions = sentences.n_tokens + len(sentences)
-        batch_rows = fitting_rows(config, positions, world.size)
+        self.positions = sentences.n_tokens + len(sentences)
+        batch_rows = fitting_rows(config, self.positions, world.size)
         self.plan = WindowPlan(
             batch_rows, config.window, objective.vocabulary, objective.bilm.config.directions,
             config.order, config.state, config.reset_probability, config.seed,
         )  # fmt: skip
         self.sentences = sentences
         self.tokens_per_step = batch_rows * config.window
-        self.total = config.steps or max(1, round(config.epochs * positions / self.tokens_per_step))
+        self.total = config.steps or max(1, round(config.epochs * self.positions / self.tokens_per_step))
         # What a graph cannot hold: talk with other processes, an optimizer that reads numbers back to the host, and an
         # adaptive softmax, whose shapes follow the targets.
         alone = world.device.type == "cuda" and world.size == 1 and config.accumulate == 1
         graph = alone and config.optimizer != "adagrad" and config.softmax != "adaptive"
         kind = GraphedStep if graph else Step
         self.step = kind(objective, config, codes, batch_rows=batch_rows // world.size, device=world.device)
-        self.progress = Progress()
-        self._signal: int | None = None
+        self.progress = Progress(watch=Watch(shuffled=config.order == "shuffled"))
+        self._saved: int | None = None  # the step of the last checkpoint
+        self._rewound: int | None = None  # the step of the last rewind
 
     def run(self) -> Progress:
         """Trains to the end, or until stopped. Returns where it ended."""
         self._resume()
-        if self.progress.done:
-            return self.progress
+        if self._saved is None and self.config.on_divergence == "rewind":
+            self._save()  # so that there is something to go back to
+        while not self.progress.done:
+            try:
+                self._train()
+            except DivergedError as error:
+                if self.config.on_divergence == "stop":
+                    raise
+                self._rewind(error)
+        return self.progress
+
+    def _train(self) -> None:
         ahead = Prefetch(self._batches())
         try:
-            with self._noting_signals(), self._journal() as journal:
-                self._loop(ahead, journal)
-        except OSError as error:  # the log could not be written; models and checkpoints tell of themselves
+            with self._journal() as journal, StopSignals() as signals:
+                self._loop(ahead, journal, signals)
+        except OSError as error:  # the log could not be written; models and checkpoints have errors of their own
             raise write_error(error, self.folder, self.folder / "checkpoints") from error
         finally:
             ahead.close()
-        return self.progress
 
     def _journal(self) -> AbstractContextManager[Journal | None]:
         """The first process writes it, for all."""
         if not self.world.leads:
             return nullcontext()
-        return Journal(self.folder, self.title, total=self.total, step=self.progress.step, show=self.show)
+        try:
+            return Journal(self.folder, self.title, step=self.progress.step, show=self.show)
+        except (OSError, InputError) as error:
+            raise write_error(error, self.folder / "log.jsonl", self.folder / "checkpoints") from error
 
-    def _loop(self, ahead: Prefetch[list[Window]], journal: Journal | None) -> None:
+    def _loop(self, ahead: Prefetch[list[Window]], journal: Journal | None, signals: StopSignals) -> None:
         config, progress = self.config, self.progress
         self.objective.train()
+        if journal is not None and progress.step:
+            journal.say(f"resuming at step {progress.step:,}" + ("" if config.minutes else f" of {self.total:,}"))
         started = time.monotonic() - progress.seconds
-        logged, last_log = progress.step, time.monotonic()
-        last_save = last_log
-        sums = torch.zeros(2, device=self.world.device)  # loss and gradient norm since the last line
+        last_log = last_save = time.monotonic()
+        logged, pace = progress.step, Pace(progress.step)
+        unread: list[Tensor] = []  # loss and gradient norm of each step (2,)
+        read: list[list[float]] = []  # the same, since the last line of the log
         while not progress.done:
             parts = next(ahead)
             share = self._share(time.monotonic() - started)
-            sums += self.step(parts, self._noise(progress.step), rate_at(share, config))
+            rate = progress.rate_scale * step_rate(config, progress.step, share)
+            unread.append(self.step(parts, self._noise(progress.step), rate))
             progress.step += 1
             progress.position = parts[-1].after
             ends = share >= 1.0 if config.minutes else progress.step >= self.total
-            stop, due = self._agree(time.monotonic() - last_save > 60 * config.checkpoint_minutes)
+            stop, due = self._agree(signals.number, time.monotonic() - last_save > 60 * config.checkpoint_minutes)
             validates = progress.step % config.valid_every == 0 or ends
             saves = progress.step % config.checkpoint_every == 0 or ends or due or stop is not None
-            if not (validates or saves or progress.step % config.log_every == 0):
+            logs = validates or saves or progress.step % config.log_every == 0
+            if journal is not None:
+                journal.tick(progress.step, share, self._time_left(pace, share))
+            if not (logs or pace.due(progress.step) or len(unread) >= UNREAD):
                 continue
-            n = progress.step - logged
-            loss, norm = (total / self.world.size for total in self.world.total((sums / n).tolist()))
-            self._check(loss, norm)
+            read += self._read(unread)
+            if pace.measure(progress.step) and journal is not None:
+                journal.say(self._estimate(pace, share))
+            if not logs:
+                continue
             progress.seconds = time.monotonic() - started
-            speed = n * self.tokens_per_step / max(1e-9, time.monotonic() - last_log)
-            self._log(journal, loss, norm, speed, share)
-            sums.zero_()
+            loss, norm, suspect = self._check(read)
+            speed = (progress.step - logged) * self.tokens_per_step / max(1e-9, time.monotonic() - last_log)
+            self._log(journal, loss, norm, speed, rate)
+            read.clear()
             if validates:
                 self._validate(journal, ends)
-            if saves or progress.done:
+            if progress.done or (saves and not suspect):
                 self._save()
                 last_save = time.monotonic()
             if stop is not None and not progress.done:
-                raise Stopped(stop, progress.step)
+                raise Stopped(stop, progress.step, self._saved)
             logged, last_log = progress.step, time.monotonic()
 
     def _share(self, seconds: float) -> float:
-        """How much of the run is behind us, from 0 to 1: by steps, or by the clock where a time budget is set."""
+        """How much of the run is done, from 0 to 1: by steps, or by the clock where a time budget is set."""
         if not self.config.minutes:
             return self.progress.step / self.total
         (shared,) = self.world.total([seconds if self.world.leads else 0.0])
@@ -174,36 +200,92 @@ class Trainer:
 
     def _batches(self) -> Iterator[list[Window]]:
         """This process's rows of each batch, in `accumulate` parts."""
+        return windows(self.sentences, self.plan, start=self.progress.position, parts=self._slices())
+
+    def _slices(self) -> list[slice]:
         parts = self.config.accumulate
         size = self.plan.rows // (self.world.size * parts)
         first = self.world.rank * parts
-        slices = [slice((first + k) * size, (first + k + 1) * size) for k in range(parts)]
-        return windows(self.sentences, self.plan, start=self.progress.position, parts=slices)
+        return [slice((first + k) * size, (first + k + 1) * size) for k in range(parts)]
 
-    def _check(self, loss: float, norm: float) -> None:
-        if math.isfinite(loss) and math.isfinite(norm):
-            return
-        raise ElmokitError(
-            f"the loss is {loss} and the gradient norm {norm} near step {self.progress.step}: training has diverged. "
-            f"The last checkpoint in {self.folder / 'checkpoints'} is intact; try a lower learning_rate or a longer "
-            "warmup, in a new folder"
-        )
+    def _read(self, unread: list[Tensor]) -> list[list[float]]:
+        """Losses and gradient norms of the steps since the last call; waits for the device."""
+        numbers: list[list[float]] = torch.stack(unread).tolist()
+        unread.clear()
+        for loss, _ in numbers:
+            self.progress.watch.see(loss)
+        return numbers
 
-    def _log(self, journal: Journal | None, loss: float, norm: float, speed: float, share: float) -> None:
+    def _check(self, read: list[list[float]]) -> tuple[float, float, bool]:
+        """Mean loss and gradient norm over all processes, and whether the loss is rising; raises where it diverged."""
+        watch, n = self.progress.watch, len(read) * self.world.size
+        losses, norms = (sum(numbers) for numbers in zip(*read, strict=True))
+        flags = [float(watch.diverged), float(watch.suspect)]
+        losses, norms, diverged, suspect = self.world.total([losses, norms, *flags])
+        loss, norm = losses / n, norms / n
+        if diverged or not (math.isfinite(loss) and math.isfinite(norm)):
+            step, rate = self.progress.step, self.config.learning_rate * self.progress.rate_scale
+            raise DivergedError(
+                f"training has diverged near step {step:,} with learning_rate {rate:g}: the loss is {loss:.2f} and the "
+                f"gradient norm {norm:.2f}, the best loss was {watch.lowest:.2f}. {self._way_out()}"
+            )
+        return loss, norm, bool(suspect)
+
+    def _way_out(self) -> str:
+        again = "start in a new folder with a lower learning_rate or a longer warmup"
+        if self._saved is None:
+            return f"There is no checkpoint yet: {again}, or let --on-divergence rewind lower the rate"
+        path = self.folder / "checkpoints" / f"step-{self._saved:09d}.pt"
+        return f"The last good checkpoint is {path}: --on-divergence rewind resumes there at half the rate; or {again}"
+
+    def _rewind(self, error: DivergedError) -> None:
+        """Back to the last good checkpoint, at half the learning rate."""
+        scale, seconds = self.progress.rate_scale / 2, self.progress.seconds
+        if scale < 2**-MOST_REWINDS:
+            raise ElmokitError(f"after {MOST_REWINDS} rewinds, {error}") from error
+        there = checkpoints(self.folder / "checkpoints")
+        if self._saved == self._rewound and len(there) > 1:  # no better the second time: an older one may be
+            self.world.wait()
+            if self.world.leads:
+                there[-1].unlink(missing_ok=True)
+            self.world.wait()
+        at = self.progress.step
+        self._resume()
+        self._rewound = self._saved
+        self.progress.rate_scale, self.progress.seconds = scale, seconds
+        self._save()
+        if self.show and self.world.leads:
+            rate = self.config.learning_rate * scale
+            say(f"step {at:,}: training has diverged; back to step {self.progress.step:,} with learning_rate {rate:g}")
+
+    def _time_left(self, pace: Pace, share: float) -> float | None:
+        """Seconds, or None where that is not known yet."""
+        if self.config.minutes:
+            return 60 * self.config.minutes * (1 - share)
+        return pace.seconds and pace.seconds * (self.total - self.progress.step)
+
+    def _estimate(self, pace: Pace, share: float) -> str:
+        assert pace.seconds is not None
+        speed = self.tokens_per_step / pace.seconds
+        left = self._time_left(pace, share) or 0.0
+        steps = round(left / pace.seconds)
+        epochs = steps * self.tokens_per_step / self.positions
+        return f"{speed:,.0f} tokens/s: {duration(left)} for {steps:,} steps ({epochs:.1f} epochs), validation aside"
+
+    def _log(self, journal: Journal | None, loss: float, norm: float, speed: float, rate: float) -> None:
         if journal is None:
             return
-        step, rate = self.progress.step, rate_at(share, self.config)
-        epoch = step * self.tokens_per_step / max(1, self.sentences.n_tokens + len(self.sentences))
+        step = self.progress.step
+        epoch = step * self.tokens_per_step / max(1, self.positions)
         journal.record(step, loss=loss, gradient_norm=norm, tokens_per_second=speed, learning_rate=rate, epoch=epoch)
-        total = round(step / share) if self.config.minutes and share > 0 else self.total
-        journal.show(step, f"{speed:,.0f} tokens/s  loss {loss:.3f}  epoch {epoch:.2f}", total=total)
+        journal.show(f"{speed:,.0f} tokens/s  loss {loss:.2f}")
 
     def _validate(self, journal: Journal | None, ends: bool) -> None:
         progress = self.progress
-        perplexity = self.validation(self.objective, self.world)
+        perplexity = self.validation(self.objective, self.world, tell=None if journal is None else journal.validating)
         if journal is not None and self.validation.batches:
             journal.record(progress.step, **perplexity.facts())
-            journal.say(f"step {progress.step}: held-out perplexity {perplexity}")
+            journal.say(f"step {progress.step:,}: held-out perplexity {perplexity}")
         if perplexity.mean < progress.best or not self.validation.batches:
             progress.best, progress.worse = perplexity.mean, 0
             if self.world.leads:
@@ -233,58 +315,51 @@ class Trainer:
                 "state": rows,
             }
             save_checkpoint(self.folder / "checkpoints", self.progress.step, content, keep=self.config.keep_checkpoints)
+        self._saved = self.progress.step
         self.world.wait()
 
     def _resume(self) -> None:
-        content = load_checkpoint(self.folder / "checkpoints", self.world.device)
-        if content is None:
+        found = load_checkpoint(self.folder / "checkpoints", self.world.device)
+        if found is None:
             return
+        path, content = found
         if content["fingerprint"] != self.fingerprint:
             raise ElmokitError(
                 f"{self.folder}: holds a run on other text (its prepared form was {content['fingerprint']}, now it is "
-                f"{self.fingerprint}); give the text of that run to go on with it, or another output folder"
+                f"{self.fingerprint}); give the text of that run to resume it, or another output folder"
             )
-        saved: dict[str, Any] = dict(content["progress"])
-        self.progress = Progress(**{**saved, "position": Position(*saved["position"])})
-        self.objective.load_state_dict(content["objective"])
-        self.step.optimizer.load_state_dict(content["optimizer"])
-        parts = self.config.accumulate
-        size = self.plan.rows // (self.world.size * parts)
-        for k in range(parts):
-            at = slice((self.world.rank * parts + k) * size, (self.world.rank * parts + k + 1) * size)
-            self.step.states[k] = tuple(
-                LstmState(h[:, at].contiguous(), c[:, at].contiguous()) for h, c in content["state"]
-            )
-
-    @contextmanager
-    def _noting_signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C are noted while inside, and the loop stops at its next step."""
-        if threading.current_thread() is not threading.main_thread():  # signals only ever reach the main thread
-            yield
-            return
-        previous = {number: signal.signal(number, self._note_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        saved = {**content["progress"], "position": list(content["progress"].get("position", ()))}
+        self.progress = revive(Progress, saved, source=str(path), error=ElmokitError)
+        self.progress.watch.shuffled = self.config.order == "shuffled"
         try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+            self.objective.load_state_dict(content["objective"])
+            rows = [[LstmState(h[:, at], c[:, at]) for h, c in content["state"]] for at in self._slices()]
+            self.step.load(content["optimizer"], rows)
+        except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            why = str(error).splitlines()[0]
+            raise ElmokitError(f"{path}: is of another model ({why}); choose another output folder") from error
+        self._saved = self.progress.step
 
-    def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:  # asked twice: whoever asks does not want to wait for the step to end
-            raise KeyboardInterrupt
-        self._signal = number
-
-    def _agree(self, due: bool) -> tuple[int | None, bool]:
+    def _agree(self, signal_number: int | None, due: bool) -> tuple[int | None, bool]:
         """Whether a signal came, and whether it is time for a checkpoint: the same answer in every process.
 
         Asking the others makes the host wait for the GPU, so it is not done at every step there.
         """
         if self.world.size == 1:
-            return self._signal, due
+            return signal_number, due
         if self.world.device.type == "cuda" and self.progress.step % AGREE_EVERY:
             return None, False
-        signals, times = self.world.total([float(self._signal is not None), float(due and self.world.leads)])
+        signals, times = self.world.total([float(signal_number or 0), float(due and self.world.leads)])
         return signal.SIGTERM if signals else None, bool(times)
+
+
+def step_rate(config: PretrainConfig, step: int, share: float) -> float:
+    """The learning rate of a step after a share of the run. By the clock, the warm-up takes some steps at least."""
+    rate = rate_at(share, config)
+    if not (config.minutes and config.warmup and config.warmup_steps) or config.optimizer == "adagrad":
+        return rate
+    warm = max((step + 1) / config.warmup_steps, share / max(LONGEST_WARMUP, config.warmup))
+    return min(rate, warm * config.learning_rate)
 
 
 def fitting_rows(config: PretrainConfig, positions: int, processes: int) -> int:

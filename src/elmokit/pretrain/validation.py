@@ -74,12 +74,16 @@ class Validation:
             )
             at += n
 
-    def __call__(self, objective: Objective, world: World) -> Perplexity:
+    def __call__(
+        self, objective: Objective, world: World, *, tell: Callable[[int, int], None] | None = None
+    ) -> Perplexity:
+        """`tell` is called with how many batches are done, of how many."""
         model = copy.deepcopy(objective.bilm).to(objective.dtype).eval()
         softmax = objective.softmax
         sums: dict[str, float] = dict.fromkeys(model.config.directions, 0.0)
         count = 0
-        for batch in self.batches[world.rank :: world.size]:
+        mine = self.batches[world.rank :: world.size]
+        for done, batch in enumerate(mine, 1):
             index, targets = (torch.from_numpy(a).to(world.device) for a in (batch.which, batch.targets))
             scores = score(model, softmax, self.codes(batch.types), index, batch.lengths, targets)
             for direction in sums:
@@ -87,6 +91,8 @@ class Validation:
                 assert values is not None
                 sums[direction] += float(values.double().sum())
             count += int((batch.lengths - 1).sum())
+            if tell is not None:
+                tell(done, len(mine))
         *totals, n = world.total([*sums.values(), float(count)])
         losses = {direction: total / n if n else math.nan for direction, total in zip(sums, totals, strict=True)}
         by_direction = {direction: _exp(loss) for direction, loss in losses.items()}

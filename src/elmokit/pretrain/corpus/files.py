@@ -5,11 +5,12 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.config import Count, Range
 from elmokit.errors import FormatError
 
 _CHUNK_BYTES = 1 << 24
@@ -20,8 +21,8 @@ _CHUNK_SENTENCES = 1 << 16
 class FileCheck:
     """What a file must be: its size and the CRC-32 of its contents."""
 
-    bytes: int
-    crc32: int
+    bytes: Count
+    crc32: Annotated[int, Range(0, 0xFFFFFFFF)]
 
 
 class ArrayWriter:

@@ -5,75 +5,104 @@ The manifest is written last and names every file with its size and checksum: a 
 
 import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from elmokit.config import Count, Positive, Share, plain, read_json
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import write_text
 from elmokit.pretrain.corpus.files import FileCheck, check_file
-from elmokit.pretrain.corpus.lexicon import Lexicon, Vocabulary
+from elmokit.pretrain.corpus.lexicon import COUNTS, STARTS, TEXT, Lexicon, Vocabulary
 from elmokit.pretrain.corpus.shards import Shard, ShardedCorpus, ShardInfo
+from elmokit.weights import TokenizerSpec
 
 MANIFEST, VOCABULARY = "manifest.json", "vocab.txt"
 FORMAT_VERSION = 1
+ADVICE = "delete the folder that holds it and prepare the corpus again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusReport:
     """What was found in a corpus. Words and coverage are of the training part unless they say otherwise."""
 
-    lines: int
-    empty_lines: int
-    cut_lines: int  # too long to be read whole
-    bad_bytes: int
-    sentences: int
-    tokens: int
-    types: int
-    vocabulary: int  # the size of the target vocabulary, <S> </S> <UNK> included
-    coverage: float  # the share of tokens that are in it
-    overlong_types: int  # words that lose their end to the character limit
-    overlong_tokens: int
-    heldout_sentences: int
-    heldout_tokens: int
-    heldout_coverage: float
+    lines: Count
+    empty_lines: Count
+    cut_lines: Count  # too long to be read whole
+    bad_bytes: Count
+    sentences: Positive
+    tokens: Positive
+    types: Count
+    vocabulary: Positive  # the size of the target vocabulary, <S> </S> <UNK> included
+    coverage: Share  # the share of tokens that are in it
+    overlong_types: Count  # words that lose their end to the character limit
+    overlong_tokens: Count
+    heldout_sentences: Count
+    heldout_tokens: Count
+    heldout_coverage: Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What manifest.json holds besides its format version."""
+
+    identity: dict[str, Any] | None = None  # what the corpus was made of; None: it would not be known again
+    tokenizer: TokenizerSpec
+    report: CorpusReport
+    files: dict[str, FileCheck]
+    train: list[ShardInfo]
+    heldout: list[ShardInfo]
+
+    def __post_init__(self) -> None:
+        """Every file that is read must be listed, with the size that the numbers of the manifest ask for."""
+        for name in self.files:
+            if Path(name).name != name:
+                raise FormatError(f"files names {name!r}; expected the name of a file in the folder")
+        for name, size in self._sizes():
+            if name not in self.files:
+                raise FormatError(f"files lacks {name}")
+            if size is not None and self.files[name].bytes != size:
+                raise FormatError(f"files.{name}.bytes is {self.files[name].bytes}; expected {size}")
+
+    def _sizes(self) -> Iterator[tuple[str, int | None]]:
+        yield from ((VOCABULARY, None), (TEXT, None), (COUNTS, None))
+        yield STARTS, self.files[COUNTS].bytes + 8
+        for shard in (*self.train, *self.heldout):
+            yield f"{shard.name}.tokens", 4 * shard.tokens
+            yield f"{shard.name}.starts", 4 * (shard.sentences + 1)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        version = {"format_version": FORMAT_VERSION}
+        return read_json(folder / MANIFEST, cls, what="a prepared corpus", advice=ADVICE, marks=version)
+
+    def write(self, folder: Path) -> None:
+        content = {"format_version": FORMAT_VERSION, **plain(self), "tokenizer": self.tokenizer._asdict()}
+        write_text(folder / MANIFEST, json.dumps(content, indent=1) + "\n")
 
 
 class PreparedCorpus:
     """Everything that training needs to know of a corpus, read from its folder alone."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
-        self.files = {name: FileCheck(**check) for name, check in manifest["files"].items()}
-        self.report = CorpusReport(**manifest["report"])
-        self.tokenizer_name: str = manifest["tokenizer"]["name"]
-        self.tokenizer_version: int = manifest["tokenizer"]["version"]
-        self.train = self._part("train")
-        self.heldout = self._part("heldout")
+        self.files, self.report, self.tokenizer = manifest.files, manifest.report, manifest.tokenizer
+        self.train, self.heldout = self._part(manifest.train), self._part(manifest.heldout)
 
     @classmethod
     def open(cls, folder: str | Path) -> "PreparedCorpus":
-        """The corpus that `prepare` left in this folder. Sizes are checked here, contents when they are first used."""
+        """The corpus that `prepare` wrote to this folder. Sizes are checked here, contents when they are first used."""
         folder = Path(folder)
-        try:
-            manifest = json.loads((folder / MANIFEST).read_bytes())
-        except FileNotFoundError as error:
-            raise InputError(f"{folder}: holds no finished corpus ({MANIFEST} is missing); prepare it first") from error
-        except (ValueError, OSError) as error:
-            raise FormatError(f"{folder / MANIFEST}: cannot be read ({error}); prepare the corpus again") from error
-        if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
-            found = manifest.get("format_version") if isinstance(manifest, dict) else manifest
-            raise FormatError(
-                f"{folder / MANIFEST}: has format version {found}, expected {FORMAT_VERSION}; prepare the corpus again"
-            )
-        prepared = cls(folder, manifest)
+        if not (folder / MANIFEST).exists():
+            raise InputError(f"{folder}: holds no finished corpus ({MANIFEST} is missing); prepare it first")
+        prepared = cls(folder, Manifest.read(folder))
         for name, check in prepared.files.items():
             check_file(folder / name, check, contents=False)
         return prepared
 
-    def _part(self, part: str) -> ShardedCorpus:
-        infos = [ShardInfo(**info) for info in self.manifest[part]]
+    def _part(self, infos: list[ShardInfo]) -> ShardedCorpus:
         return ShardedCorpus([Shard(self.folder, info, self.files) for info in infos])
 
     @cached_property
@@ -93,15 +122,9 @@ class PreparedCorpus:
         return f"{zlib.crc32(json.dumps(checks, sort_keys=True).encode()):08x}"
 
 
-def read_identity(folder: Path) -> Any:
+def read_identity(folder: Path) -> dict[str, Any] | None:
     """What the corpus in a folder was made of; None where there is none that this version can use."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (ValueError, OSError):
+        return Manifest.read(folder).identity
+    except FormatError:
         return None
-    current = isinstance(manifest, dict) and manifest.get("format_version") == FORMAT_VERSION
-    return manifest.get("identity") if current else None
-
-
-def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    write_text(folder / MANIFEST, json.dumps({"format_version": FORMAT_VERSION, **manifest}, indent=1) + "\n")

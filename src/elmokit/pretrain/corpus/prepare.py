@@ -8,8 +8,9 @@ each worker some 80 MB; the merge about 30 bytes a distinct word. None of it gro
 
 import shutil
 import zlib
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, ElmokitError, InputError
+from elmokit.formats.resumable import LOCK, locked
 from elmokit.pretrain.corpus.counting import MOST_WORDS, WordCounter
 from elmokit.pretrain.corpus.encoding import EncodedBlock, available_workers, encode_blocks
 from elmokit.pretrain.corpus.files import ArrayWriter, FileCheck, TokenSpool
@@ -26,12 +28,13 @@ from elmokit.pretrain.corpus.manifest import (
     MANIFEST,
     VOCABULARY,
     CorpusReport,
+    Manifest,
     PreparedCorpus,
     read_identity,
-    write_manifest,
 )
-from elmokit.pretrain.corpus.shards import SHARD_TOKENS, ShardWriter
+from elmokit.pretrain.corpus.shards import SHARD_TOKENS, ShardInfo, ShardWriter
 from elmokit.pretrain.corpus.text import BLOCK_BYTES, Corpus, read_blocks
+from elmokit.weights import TokenizerSpec
 
 _BUILDING = "building"
 
@@ -95,29 +98,40 @@ def prepare(
     identity = plan.identity(corpus)
     if identity is not None and read_identity(folder) == identity:
         return PreparedCorpus.open(folder)
-    building = folder / _BUILDING
+    busy = f"{folder}: another process prepares text there; wait until it is done, or choose another folder"
     try:
-        shutil.rmtree(building, ignore_errors=True)
-        building.mkdir(parents=True)
-        build = Build(
-            building,
-            plan,
-            workers=available_workers() if workers is None else workers,
-            most_words=most_words,
-            block_bytes=block_bytes,
-            progress=progress or _ignore,
-        )
-        manifest = build.run(corpus)
-        _move(building, folder, manifest["files"])
-        write_manifest(folder, {"identity": identity, **manifest})
+        folder.mkdir(parents=True, exist_ok=True)
+        with _building(folder / _BUILDING, busy=busy) as building:
+            build = Build(
+                building,
+                plan,
+                workers=available_workers() if workers is None else workers,
+                most_words=most_words,
+                block_bytes=block_bytes,
+                progress=progress or _ignore,
+            )
+            manifest = build.run(corpus, identity)
+            _move(building, folder, manifest.files)
+            manifest.write(folder)
     except OSError as error:
         raise ElmokitError(
             f"{folder}: the corpus cannot be prepared there: {error.strerror or error}; making it takes 8 bytes of "
             "disk a token, keeping it 4; free some space or choose another folder"
         ) from error
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return PreparedCorpus.open(folder)
+
+
+@contextmanager
+def _building(folder: Path, *, busy: str) -> Iterator[Path]:
+    """A folder for files that are not finished: empty, locked, and removed after the block."""
+    with locked(folder / LOCK, busy=busy):
+        try:
+            for left in folder.iterdir():  # by a kill
+                if left.name != LOCK:
+                    left.unlink()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ignore(progress: PrepareProgress) -> None:
@@ -134,7 +148,7 @@ def _move(building: Path, folder: Path, names: Iterable[str]) -> None:
 
 
 class Build:
-    """Makes all files but the manifest in an empty folder; `run` gives what stands in the manifest."""
+    """Makes all files but the manifest in an empty folder; `run` makes that."""
 
     def __init__(
         self,
@@ -153,7 +167,7 @@ class Build:
         self.train, self.heldout = TokenSpool(folder, "train"), TokenSpool(folder, "heldout")
         self.met = dict.fromkeys(("lines", "empty_lines", "cut_lines", "bad_bytes"), 0)
 
-    def run(self, corpus: Corpus) -> dict[str, Any]:
+    def run(self, corpus: Corpus, identity: dict[str, Any] | None) -> Manifest:
         other, limit = self.plan.heldout, self.plan.heldout_tokens
         with self.train, self.heldout:
             if isinstance(other, Corpus):
@@ -175,13 +189,14 @@ class Build:
             files[VOCABULARY] = writer.close()
         train, _ = self._write_shards(self.train, "train", len(vocabulary), files)
         heldout, known = self._write_shards(self.heldout, "heldout", len(vocabulary), files)
-        return {
-            "tokenizer": {"name": corpus.tokenizer.name, "version": corpus.tokenizer.version},
-            "report": asdict(self._report(lexicon, len(vocabulary), known)),
-            "files": {name: asdict(check) for name, check in files.items()},
-            "train": train,
-            "heldout": heldout,
-        }
+        return Manifest(
+            identity=identity,
+            tokenizer=TokenizerSpec(corpus.tokenizer.name, corpus.tokenizer.version),
+            report=self._report(lexicon, len(vocabulary), known),
+            files=files,
+            train=train,
+            heldout=heldout,
+        )
 
     @property
     def _tokens(self) -> int:
@@ -222,8 +237,8 @@ class Build:
 
     def _write_shards(
         self, spool: TokenSpool, part: str, size: int, files: dict[str, FileCheck]
-    ) -> tuple[list[dict[str, Any]], int]:
-        """The shards of a part as the manifest lists them, and how many of its tokens are in the vocabulary."""
+    ) -> tuple[list[ShardInfo], int]:
+        """The shards of a part, and how many of its tokens are in the vocabulary."""
         known = done = 0
         current, final = -1, np.zeros(0, dtype=np.uint32)
         with ShardWriter(self.folder, part, shard_tokens=self.plan.shard_tokens) as writer:
@@ -237,7 +252,7 @@ class Build:
                 self.progress(PrepareProgress("writing", done, spool.tokens, self._tokens))
             writer.close()
         files |= writer.files
-        return [asdict(info) for info in writer.infos], known
+        return writer.infos, known
 
     def _report(self, lexicon: Lexicon, size: int, heldout_known: int) -> CorpusReport:
         overlong = lexicon.lengths > self.plan.max_characters - 2

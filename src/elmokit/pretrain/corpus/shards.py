@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.config import Count
 from elmokit.errors import InputError
 from elmokit.pretrain.corpus.files import ArrayWriter, FileCheck, map_array
 
@@ -25,8 +26,8 @@ class ShardInfo:
     """A shard as the manifest lists it."""
 
     name: str
-    sentences: int
-    tokens: int
+    sentences: Count
+    tokens: Count
 
 
 class Shard:

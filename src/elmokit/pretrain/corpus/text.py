@@ -4,6 +4,7 @@ The parent process reads and decompresses; blocks are what it hands to the worke
 lines, so a file of any size streams through in bounded memory; a line too long for that is cut at a space.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,13 +71,13 @@ class Corpus:
         """Bytes of all files, compressed as they are; None where that cannot be known."""
         if self.texts is not None or any(not Path(file).is_file() for file in self.files):
             return None
-        return sum(Path(file).stat().st_size for file in self.files)
+        return sum(_stat(file).st_size for file in self.files)
 
     def estimated_tokens(self) -> int | None:
         """Roughly how many tokens the files hold, judged by their sizes."""
         if self.size is None:
             return None
-        expanded = sum(Path(file).stat().st_size * (_EXPANSION if _is_packed(file) else 1.0) for file in self.files)
+        expanded = sum(_stat(file).st_size * (_EXPANSION if _is_packed(file) else 1.0) for file in self.files)
         return int(expanded / _BYTES_PER_TOKEN)
 
     def identity(self) -> dict[str, Any] | None:
@@ -93,7 +94,7 @@ class Corpus:
             return {"texts": str(name), **options} if name else None
         if self.size is None:
             return None
-        stats = [(Path(file).resolve(), Path(file).stat()) for file in self.files]
+        stats = [(Path(file).resolve(), _stat(file)) for file in self.files]
         return {
             "files": [{"path": str(path), "bytes": s.st_size, "mtime_ns": s.st_mtime_ns} for path, s in stats],
             **options,
@@ -128,7 +129,7 @@ def read_blocks(corpus: Corpus, *, block_bytes: int = BLOCK_BYTES) -> Iterator[B
             yield from _line_blocks(file, chosen, before, block_bytes)
         else:
             raise InputError(f"{file}: is read as {chosen}, expected text, jsonl or parquet for running text")
-        before += Path(file).stat().st_size if str(file) != STDIN else 0
+        before += _stat(file).st_size if str(file) != STDIN else 0
 
 
 def _line_blocks(file: str | Path, kind: Literal["text", "jsonl"], before: int, block_bytes: int) -> Iterator[Block]:
@@ -186,6 +187,13 @@ def _unit_blocks(
         size += len(held[-1]) + 1
     if held:
         yield Block(b"\n".join(held), kind, name, consumed=before, bad_bytes=report.bad_bytes)
+
+
+def _stat(file: str | Path) -> os.stat_result:
+    try:
+        return Path(file).stat()
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read any more: {error.strerror}; was it moved or deleted?") from error
 
 
 def _is_packed(file: str | Path) -> bool:
