@@ -51,6 +51,7 @@ def model(name: str) -> Target:
     return Target(f"model/{name}", (f"models/{name}/*",), ("embed", "The owl sleeps.", "-m", f"models/{name}"))
 
 
+KINDS = ("h5", "npz", "safetensors", "parquet")
 TARGETS = (
     *map(model, ("float32", "float16", "int8", "adaptive", "words", "dictionary", "official", "both")),
     *map(model, ("new-float32", "new-int8")),
@@ -94,12 +95,17 @@ TARGETS = (
     Target("text/squad", ("text/qa.json",), ("evaluate", "tasks/qa", "text/qa.json")),
     Target("text/trees", ("text/sentiment.txt",), ("evaluate", "tasks/sentiment", "text/sentiment.txt")),
     Target("text/pairs", ("text/entail.tsv",), ("evaluate", "tasks/entail", "text/entail.tsv")),
+    *(Target(f"vectors/{kind}", (f"vectors/new.{kind}",), ("info", f"vectors/new.{kind}")) for kind in KINDS),
     *(Target(f"onnx/{kind}", (f"onnx/{kind}/*",), ("onnx", f"onnx/{kind}")) for kind in ("float32", "int8")),
 )
 NEW = {  # files as this version writes them, with its checksums
     "models/new-float32": ("convert", "models/float32", "models/new-float32"),
     "models/new-int8": ("convert", "models/float32", "models/new-int8", "--dtype", "int8"),
     "index/new": ("index", "text/some.txt", "-o", "index/new", "-m", "models/float32"),
+    **{
+        f"vectors/new.{kind}": ("embed", "text/some.txt", "-o", f"vectors/new.{kind}", "-m", "models/int8")
+        for kind in KINDS
+    },
 }
 
 
