@@ -1,13 +1,19 @@
 """`elmokit index`, `neighbors` and `drift` as a user meets them."""
 
+import errno
 import json
+import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+
+from elmokit import Elmo
+from elmokit.index.segment import SegmentWriter
 
 Cli = Callable[..., Any]
 PARAGRAPHS = """\
@@ -45,6 +51,67 @@ def test_paragraphs_become_sentences_and_what_is_there_is_not_added_again(
     single = cli("index", "-o", index, "--check")
     assert single.code == 0
     assert "search: exact" in single.err
+
+
+@pytest.mark.filterwarnings("default::elmokit.errors.ElmokitWarning")
+def test_other_arithmetic_is_told(
+    cli: Cli, index: Path, corpus: Path, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "more.txt").write_text("One more line.\n")
+    monkeypatch.setattr(Elmo, "arithmetic", "float32 on an abacus", raising=False)
+    stored = json.loads((index / "index.json").read_text())
+    for run in stored["runs"]:
+        run["arithmetic"] = "int8 in C"
+    (index / "index.json").write_text(json.dumps(stored))
+    found = cli("neighbors", index, "They read the play.", "-w", "play")
+    assert found.code == 0
+    assert found.err.startswith(f"elmokit: note: the vectors of {index} were made with int8 in C, those of your text")
+    assert found.err.count("\n") == 1
+    done = cli("index", tmp_path / "more.txt", "-o", index)
+    assert done.code == 2
+    assert "--mix-arithmetic" in done.err.splitlines()[-1]
+    done = cli("index", tmp_path / "more.txt", "-o", index, "--mix-arithmetic")
+    assert done.code == 0, done.err
+    assert "occurrences added: 3" in done.err
+    cli("index", corpus, "-o", tmp_path / "other", "-m", model_folder)
+    assert "some of the difference may come from that" in cli("drift", index, tmp_path / "other", "--min-count", 3).err
+
+
+def test_a_pipe_is_read_once(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+    """What a shell makes of <(zcat corpus.gz): its name must not be made by reading it."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    writer = threading.Thread(target=pipe.write_text, args=("One line.\n",))
+    writer.start()
+    done = cli("index", pipe, "-o", tmp_path / "index", "-m", model_folder)
+    writer.join()
+    assert "read: 1 sentences" in done.err, done.err
+
+
+def test_progress_and_where_it_resumes(
+    cli: Cli, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elmokit.index.growth.CHUNK_TOKENS", 64)
+    monkeypatch.setattr("elmokit.index.growth.SEGMENT_ROWS", 100)
+    source = tmp_path / "corpus.txt"
+    source.write_text(PARAGRAPHS * 30, encoding="utf-8")
+    command = ("index", source, "-o", tmp_path / "index", "-m", model_folder)
+    write = SegmentWriter.write
+
+    def failing(writer: SegmentWriter, path: Path, progress: Any) -> None:
+        if path.name == "segment-000003.safetensors":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(writer, path, progress)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentWriter, "write", failing)
+        done = cli(*command)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", cli(*command).err)
+    assert re.search(r"index: resuming after \d+ sentences\n", shown)
+    assert re.search(r"embedding ━.* 100% 180 sentences, [\d,]+/s, 0:00 left", shown), shown[-500:]
 
 
 def test_a_line_is_a_sentence_on_request(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:

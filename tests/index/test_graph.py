@@ -1,7 +1,9 @@
 """Approximate search: it finds nearly all that exact search finds, also while the index grows past it."""
 
+import json
 import shutil
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import pytest
 
 import models
 from elmokit.encoders import Elmo
-from elmokit.errors import InputError, MissingExtraError
+from elmokit.errors import FormatError, InputError, MissingExtraError
 from elmokit.formats import read_lines
-from elmokit.index import Index
+from elmokit.index import Index, save_word_means
 
 pytest.importorskip("usearch", reason="usearch is not installed: pip install 'elmokit[neighbours]'")
 
@@ -90,6 +92,107 @@ def test_an_index_that_doubled_gets_a_new_graph(folder: Path, elmo: Elmo) -> Non
     made = index.make_graph(threads=1)
     assert made.description.begun_with == len(index)
     assert index.recall(queries=100) >= 0.95
+
+
+def test_a_graph_of_rows_that_were_dropped_goes_with_them(folder: Path, elmo: Elmo) -> None:
+    def dying() -> Iterator[list[str]]:
+        yield from many(400, seed=3)
+        raise KeyboardInterrupt
+
+    index = Index.open(folder)
+    before = len(index)
+    graph = (folder / f"graph-{before}.usearch").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elmokit.index.growth.CHUNK_TOKENS", 64)
+        patch.setattr("elmokit.index.growth.SEGMENT_ROWS", 100)
+        with pytest.raises(KeyboardInterrupt):
+            index.grow(elmo, dying())
+    index = Index.open(folder)
+    assert not index.finished
+    index.grow(elmo, many(40, seed=4), restart=True)
+    assert (folder / f"graph-{before}.usearch").read_bytes() == graph, "it knows nothing of what was dropped"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elmokit.index.growth.CHUNK_TOKENS", 64)
+        patch.setattr("elmokit.index.growth.SEGMENT_ROWS", 100)
+        with pytest.raises(KeyboardInterrupt):
+            index.grow(elmo, dying())
+    index = Index.open(folder)
+    index.make_graph(threads=1)  # of a text that is not complete yet
+    save_word_means(index)
+    index.grow(elmo, many(40, seed=5), restart=True)
+    assert not [*folder.glob("graph*"), *folder.glob("types-*")]
+    index = Index.open(folder)
+    rows = np.arange(len(index))
+    assert (index.search(index.vectors(rows), k=1).scores > 0.999).all()
+    index.make_graph(threads=1)
+    assert index.recall(queries=100) >= 0.95
+
+
+def test_a_graph_is_compared_with_its_checksum_before_the_library_sees_it(folder: Path) -> None:
+    (path,) = folder.glob("graph-*.usearch")
+    whole, description = path.read_bytes(), (folder / "graph.json").read_text()
+    query = Index.open(folder).vectors([0])
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        data = bytearray(whole)
+        data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(data)
+        with pytest.raises(
+            FormatError, match=r"graph-\d+\.usearch: does not have the checksum.*elmokit index -o FOLDER"
+        ):
+            Index.open(folder).search(query)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(FormatError, match="checksum"):
+        Index.open(folder).verify()
+    path.write_bytes(whole)
+    stored = json.loads(description)
+    stored["mean"][0] += 0.5
+    (folder / "graph.json").write_text(json.dumps(stored))
+    with pytest.raises(FormatError, match="checksum"):
+        Index.open(folder).search(query)
+    assert Index.open(folder).search(query, k=1, exact=True).rows.tolist() == [[0]], "exact search needs no graph"
+    (folder / "graph.json").write_text(description)
+    assert Index.open(folder).verify()
+
+
+def test_a_graph_without_a_checksum_opens_and_gets_one(folder: Path) -> None:
+    path = folder / "graph.json"
+    stored = json.loads(path.read_text())
+    checksum = stored.pop("checksum")
+    path.write_text(json.dumps(stored))  # as 0.1.0 wrote it
+    index = Index.open(folder)
+    assert not index.verify()
+    assert index.search(index.vectors([7]), k=1).rows.tolist() == [[7]]
+    index.make_graph()
+    assert json.loads(path.read_text())["checksum"] == checksum
+    assert Index.open(folder).verify()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": 10**6},
+        {"rows": 5},
+        {"rows": -1},
+        {"rows": "many"},
+        {"mean": [0.0] * 5},
+        {"mean": [float("nan")] * 12},
+        {"mean": None},
+        {"file": "../other"},
+        {"file": 7},
+        {"expansion": 0},
+        {"expansion": 10**12},
+        {"recall": 2.0},
+        {"surplus": 1},
+    ],
+)
+def test_a_description_that_does_not_fit(folder: Path, changes: dict[str, Any]) -> None:
+    path = folder / "graph.json"
+    stored = json.loads(path.read_text())
+    del stored["checksum"]
+    path.write_text(json.dumps(stored | changes))
+    with pytest.raises(FormatError, match="elmokit index -o FOLDER"):
+        Index.open(folder).search(np.ones(12, dtype=np.float32))
 
 
 def test_a_graph_that_is_gone_leaves_exact_search(folder: Path) -> None:

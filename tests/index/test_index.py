@@ -1,6 +1,10 @@
 """An index on disk: what it keeps, that it finds what brute force finds, and that it grows as if built at once."""
 
+import contextlib
+import json
 import stat
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,9 @@ from hypothesis import strategies as st
 
 import models
 from elmokit.encoders import Elmo
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.index import ENGLISH_STOP_WORDS, Index, IndexSettings, load_word_means, save_word_means, word_means
+from elmokit.index import index as index_module
 from elmokit.index.exact import Nearest, merge
 from elmokit.index.segment import encode_rows
 
@@ -162,7 +167,17 @@ class TestSearch:
 
         found = merge(nearest(some, 0), nearest(more, len(some)), k=k)
         assert found.scores[0].tolist() == sorted([*some, *more], reverse=True)[:k]
-        assert all([*some, *more][row] == score for row, score in zip(found.rows[0], found.scores[0], strict=True))
+        every = [*some, *more]
+        best = sorted(range(len(every)), key=lambda row: (-every[row], row))[:k]
+        assert found.rows[0].tolist() == best, "of equal scores, those of the first rows"
+
+    def test_equal_vectors_come_in_the_order_of_their_rows(self, elmo: Elmo, tmp_path: Path) -> None:
+        index = Index.build(elmo, [["same", "words"]] * 600, tmp_path / "index")
+        for row in (0, 1, 500, 501):
+            found = index.search(index.vectors([row, row]), k=5)
+            assert found.rows.tolist() == [list(range(row % 2, 10, 2))] * 2
+            among = index.rows_of("words")[::-1].copy()
+            assert index.search(index.vectors([1]), k=3, rows=among).rows.tolist() == [[1, 3, 5]]
 
     def test_a_byte_a_number_loses_little(self) -> None:
         vectors = np.random.default_rng(0).normal(size=(50, 512)).astype(np.float32)
@@ -209,6 +224,56 @@ class TestGrowth:
         with pytest.raises(InputError, match="words: 0 words there, 1 words now"):
             Index.build(elmo, LINES, folder, settings=IndexSettings(words=("cat",)))
 
+    def test_other_arithmetic_is_not_mixed_in_silence(
+        self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Elmo, "arithmetic", "int8 in C", raising=False)
+        index = Index.build(elmo, LINES, tmp_path / "index")
+        assert index.manifest.arithmetic == ("int8 in C",)
+        index.grow(elmo, LINES)
+        monkeypatch.setattr(Elmo, "arithmetic", "float32 by torch")
+        with pytest.raises(InputError, match=r"other arithmetic \(int8 in C\).*\(float32 by torch\).*--mix-arithmetic"):
+            index.grow(elmo, LINES)
+        with pytest.raises(InputError, match="other arithmetic"):
+            Index.build(elmo, LINES, tmp_path / "index")
+        before = len(index)
+        index.grow(elmo, LINES, mix_arithmetic=True)
+        assert len(index) == before * 3 // 2
+        assert Index.open(index.folder).manifest.arithmetic == ("float32 by torch", "int8 in C")
+
+    def test_an_index_of_an_earlier_version_grows_with_a_warning(
+        self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Elmo, "arithmetic", "int8 in C", raising=False)
+        index = Index.build(elmo, LINES, tmp_path / "index", name="a")
+        path = index.folder / "index.json"
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        assert stored["version"] == 2
+        for run in stored["runs"]:
+            del run["arithmetic"], run["occurrences"]
+        path.write_text(json.dumps(stored | {"version": 1}), encoding="utf-8")  # as 0.1.0 wrote it
+        index = Index.open(index.folder)
+        assert index.manifest.arithmetic == ()
+        assert index.grow(elmo, LINES, name="a").known, "nothing is added, so there is nothing to warn of"
+        for _ in range(2):
+            with pytest.warns(ElmokitWarning, match=r"does not say with which arithmetic.*int8 in C"):
+                index.grow(elmo, LINES)
+        monkeypatch.setattr(Elmo, "arithmetic", "float32 by torch")
+        with pytest.raises(InputError, match="other arithmetic"):
+            index.grow(elmo, LINES)
+        assert json.loads(path.read_text(encoding="utf-8"))["version"] == 2
+
+    def test_another_version_of_the_tokenizer_is_told(self, elmo: Elmo, tmp_path: Path) -> None:
+        index = Index.build(elmo, LINES, tmp_path / "index")
+        path = index.folder / "index.json"
+        name, version = index.manifest.tokenizer.split()
+        before = path.read_text(encoding="utf-8")
+        path.write_text(before.replace(f'"{name} {version}"', f'"{name} {int(version) + 1}"'), encoding="utf-8")
+        with pytest.warns(
+            ElmokitWarning, match=rf"tokenizer {name} {int(version) + 1}, text given now by {name} {version};"
+        ):
+            index.grow(elmo, LINES)
+
     def test_settings_that_make_no_sense(self) -> None:
         with pytest.raises(InputError, match="one vector per word"):
             IndexSettings(layers="all")
@@ -232,6 +297,54 @@ class TestGrowth:
         assert len(reader) == size
         assert reader.search(reader.vectors([3]), k=1).rows.tolist() == [[3]]
 
+    def test_searched_from_many_threads_while_it_grows(self, elmo: Elmo, tmp_path: Path) -> None:
+        index = Index.build(elmo, many(200), tmp_path / "index")
+        size, queries = len(index), index.vectors(range(40))
+        want = [index.search(queries[k], k=5).rows for k in range(40)]
+        wrong: list[object] = []
+        growing = threading.Event()
+
+        def search() -> None:
+            rounds = 0
+            while rounds < 2 or growing.is_set():
+                rounds += 1
+                for k in range(0, 40, 5):
+                    found = index.search(queries[k], k=5, rows=np.arange(size))
+                    if not np.array_equal(found.rows[:, 0], want[k][:, 0]):
+                        wrong.append((k, found.rows))
+                    for row in index.search(queries[k], k=5).rows[0]:
+                        index.occurrence(int(row))
+                    index.words["w7"]
+
+        growing.set()
+        threads = [threading.Thread(target=search) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        try:
+            for seed in range(1, 4):
+                index.grow(elmo, many(60, seed=seed))
+        finally:
+            growing.clear()
+            for thread in threads:
+                thread.join()
+        assert not wrong
+        assert len(index) > size
+
+    def test_two_that_begin_at_once(self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The second has seen no index before it gets the lock, and must not write over what the first has added."""
+        folder = tmp_path / "index"
+        lock = index_module.locked
+
+        @contextlib.contextmanager
+        def late(place: Path) -> Iterator[None]:
+            monkeypatch.setattr(index_module, "locked", lock)
+            Index.build(elmo, many(30), folder)
+            with lock(place):
+                yield
+
+        monkeypatch.setattr(index_module, "locked", late)
+        assert len(Index.begin(elmo, folder)) == len(Index.open(folder)) > 0
+
     def test_folders_and_files_that_are_no_index(self, elmo: Elmo, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds no index"):
             Index.open(tmp_path)
@@ -241,7 +354,13 @@ class TestGrowth:
         index = Index.build(elmo, LINES, tmp_path / "index")
         path = index.segments[0].path
         path.write_bytes(path.read_bytes()[:-3])
-        with pytest.raises(FormatError, match="shorter or longer than it says"):
+        with pytest.raises(FormatError, match="but its header describes"):
+            Index.open(tmp_path / "index")
+        path.rename(path.with_name("segment-000001.safetensors"))
+        with pytest.raises(FormatError, match=r"segment-000000\.safetensors is missing"):
+            Index.open(tmp_path / "index")
+        path.with_name("segment-000001.safetensors").unlink()
+        with pytest.raises(FormatError, match=r"has 0 occurrences of text 0, expected 19: a segment is missing"):
             Index.open(tmp_path / "index")
         (tmp_path / "index" / "index.json").write_text("{}")
         with pytest.raises(FormatError, match=r"index\.json: format is missing; expected .* make the index again"):

@@ -11,6 +11,7 @@ p     the share of random exchanges between the corpora whose prt is as large: w
 References: Giulianelli et al. 2020 (ACL), Kutuzov and Giulianelli 2020 (SemEval task 1).
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from elmokit.analysis.kmeans import group_directions
 from elmokit.analysis.neighbours import require_word
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, InputError
 from elmokit.index import Index, Occurrence
 from elmokit.index.exact import centred
 
@@ -184,6 +185,14 @@ def _check_alike(first: Index, second: Index) -> None:
         one, other = getattr(first.manifest, what), getattr(second.manifest, what)
         if one != other:
             raise InputError(f"{first.folder} and {second.folder} have another {what} each; make both with the same")
+    if set(first.manifest.arithmetic) ^ set(second.manifest.arithmetic):
+        said = (", ".join(index.manifest.arithmetic) or "not recorded" for index in (first, second))
+        warnings.warn(
+            f"the vectors of {first.folder} and {second.folder} were made with other arithmetic ({'; '.join(said)}): "
+            "some of the difference may come from that",
+            ElmokitWarning,
+            stacklevel=1,
+        )
     if first.settings.layers != second.settings.layers:
         raise InputError(
             f"{first.folder} holds layers {first.settings.layers!r}, {second.folder} {second.settings.layers!r}; make "

@@ -65,9 +65,20 @@ def read_words(path: Path) -> tuple[str, ...]:
 
 def load_indexed(index: "Index", model: str | None, *, device: str) -> "Encoder":
     """The model that an index was made with, from where it was then, unless another place is given."""
+    import warnings
+
     from elmokit.encoders import load_encoder
+    from elmokit.errors import ElmokitWarning
 
     known = index.manifest.source
     encoder = load_encoder(model or (known if Path(known).exists() else None), device=device)
     index.manifest.check_encoder(encoder, index.folder)
+    here, there = str(getattr(encoder, "arithmetic", "")), index.manifest.arithmetic
+    if here and there and here not in there:
+        warnings.warn(
+            f"the vectors of {index.folder} were made with {', '.join(there)}, those of your text with {here}: "
+            "scores may differ slightly from those where that one runs",
+            ElmokitWarning,
+            stacklevel=1,
+        )
     return encoder

@@ -1,14 +1,11 @@
 """`elmokit embed`: text to vectors, on the screen or in a file."""
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from elmokit.formats import ReadReport
     from elmokit.store import StoreOptions, StoreReport
 
@@ -89,6 +86,7 @@ def embed(
     so and does nothing, unless the input has changed. `elmokit info FILE` shows how a file was made.
     """
     from elmokit.cli.inputs import is_source, name_inputs, read_inputs
+    from elmokit.cli.progress import embedding
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
     from elmokit.layers import LayerChoice
@@ -126,27 +124,11 @@ def embed(
         forget_sentences=forget_sentences,
     )
     name = name_inputs(inputs, format=format, field=field, tokenized=tokenized)
-    with _progress(inputs, output, read) as told:
+    with embedding(inputs, output, read) as told:
         done = write_vectors(
             encoder, sentences, output, options=options, name=name, restart=restart, overwrite=overwrite, told=told
         )
     _tell(done, read, output, options, longest_word=encoder.longest_word)
-
-
-@contextmanager
-def _progress(inputs: list[str], output: Path, read: "ReadReport") -> "Iterator[Callable[[StoreReport], None]]":
-    """A bar, and where an unfinished run resumes; what this gives is called with how far the work is."""
-    from elmokit.cli.inputs import measure_inputs
-    from elmokit.cli.progress import reading
-
-    with reading("embedding", total=measure_inputs(inputs)) as bar:
-
-        def told(report: "StoreReport") -> None:
-            if not report.sentences and report.resumed_at:
-                bar.say(f"{output}: resuming after {report.resumed_at:,} sentences")
-            bar.update(read.consumed, report.sentences, done=report.sentences <= report.resumed_at)
-
-        yield told
 
 
 def _tell(

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from elmokit.encoders import Encoder
     from elmokit.formats import ReadReport
     from elmokit.index import GrowthReport, Index
-    from elmokit.text import Sentence
 
 LARGE = 100_000  # occurrences from which an approximate index is made; below, looking at all is as quick
 
@@ -51,8 +47,9 @@ def index(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     exact: Annotated[bool, typer.Option("--exact", help="Make no approximate index, however large it is.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Measure how much approximate search finds.")] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Drop what a run that was not finished has added.")
+    restart: Annotated[bool, typer.Option("--restart", help="Drop what an unfinished run has added.")] = False,
+    mix_arithmetic: Annotated[
+        bool, typer.Option("--mix-arithmetic", help="Add vectors made with other arithmetic than the index has.")
     ] = False,
 ) -> None:
     """Store the vectors of all words of a corpus, to find nearest neighbours in.
@@ -61,8 +58,8 @@ def index(
         elmokit index more.txt.gz -o index/
         elmokit neighbors index/ "the players of the play" --word play
 
-    The second line adds to what is there, with the settings it was begun with; a text that is in it is not added
-    again. A run that was killed goes on where it was when the same command is given again.
+    The second line adds to what is there, with the settings of the index; a text that is in it is not added again.
+    The same command again resumes an unfinished run.
 
     From 100,000 occurrences on, an approximate index is made beside the vectors (needs usearch), and its recall is
     measured against exact search. Without text the command completes that one, and with --check measures it again:
@@ -72,6 +69,7 @@ def index(
     from dataclasses import replace
 
     from elmokit.cli.corpus import load_indexed, name_corpus, read_corpus, read_words
+    from elmokit.cli.progress import embedding
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
     from elmokit.index import Index, IndexSettings
@@ -101,7 +99,16 @@ def index(
         inputs, tokenizer=cut, whole_lines=whole_lines or tokenized, format=format, field=field, report=read
     )
     grown = Index.begin(encoder, output, settings=settings)
-    done = _grow(grown, encoder, sentences, name=name, batch_tokens=batch_tokens, restart=restart)
+    with embedding(inputs, output, read) as told:
+        done = grown.grow(
+            encoder,
+            sentences,
+            name=name,
+            batch_tokens=batch_tokens,
+            restart=restart,
+            mix_arithmetic=mix_arithmetic,
+            told=told,
+        )
     _tell(grown, done, read)
     _finish(grown, exact=exact, check=check)
 
@@ -111,32 +118,6 @@ def _stop_words(name: str) -> tuple[str, ...]:
     from elmokit.index import ENGLISH_STOP_WORDS
 
     return ENGLISH_STOP_WORDS if name == "english" else read_words(Path(name))
-
-
-def _grow(
-    grown: "Index",
-    encoder: "Encoder",
-    sentences: "Iterator[Sentence]",
-    *,
-    name: str,
-    batch_tokens: int | None,
-    restart: bool,
-) -> "GrowthReport":
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    shown = SpinnerColumn(), TextColumn("embedding"), MofNCompleteColumn(), TextColumn("sentences"), TimeElapsedColumn()
-    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("embedding", total=None)
-        return grown.grow(
-            encoder,
-            sentences,
-            name=name,
-            batch_tokens=batch_tokens,
-            restart=restart,
-            told=lambda report: progress.update(task, completed=report.sentences),
-        )
 
 
 def _tell(grown: "Index", done: "GrowthReport", read: "ReadReport") -> None:
@@ -162,7 +143,7 @@ def _finish(grown: "Index", *, exact: bool, check: bool) -> None:
     from elmokit.index import save_word_means
 
     if not grown.finished:
-        typer.echo("  adding a text was not finished; give that command again to go on with it", err=True)
+        typer.echo("  adding a text was not finished; the same command again resumes it", err=True)
     save_word_means(grown)
     behind = grown.graph is not None and len(grown.graph) < len(grown)
     if not exact and (len(grown) >= LARGE or behind):

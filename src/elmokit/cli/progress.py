@@ -1,12 +1,15 @@
 """A bar for work that can be counted, on standard error and only where someone looks."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import typer
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from elmokit.formats import ReadReport
 
 
 @contextmanager
@@ -22,43 +25,44 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
+class Report(Protocol):
+    """What a run that reads sentences says of itself."""
+
+    sentences: int
+    resumed_at: int
+
+
 @contextmanager
-def reading(what: str, *, total: int | None) -> Iterator["ReadingBar"]:
-    """A bar for work that follows its input: share done, sentences, their rate, time left. `total` is in bytes."""
+def embedding(inputs: Sequence[str], output: Path, read: "ReadReport") -> Iterator[Callable[[Report], None]]:
+    """A bar while inputs are embedded: share done, sentences, their rate, time left.
+
+    What this gives is called when the work begins and after each part. An unfinished run says where it resumes; what it
+    had done counts for the share, but not for rate and time left.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+    from elmokit.cli.inputs import measure_inputs
+
+    total = measure_inputs(inputs)  # bytes
     console = Console(stderr=True)
-    shown = TextColumn("{task.fields[pace]}")
     share = () if total is None else (BarColumn(), TaskProgressColumn())
-    columns = TextColumn(what), *share, shown
+    columns = TextColumn("embedding"), *share, TextColumn("{task.fields[pace]}")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield ReadingBar(progress, total)
+        task = progress.add_task("", total=total, pace="")
+        begin = time.monotonic(), 0, 0
 
+        def told(report: Report) -> None:
+            nonlocal begin
+            now = time.monotonic(), read.consumed, report.sentences
+            if report.sentences <= report.resumed_at:
+                begin = now
+            if report.resumed_at and not report.sentences:
+                line = f"{output}: resuming after {report.resumed_at:,} sentences"
+                typer.echo(line, err=True) if progress.disable else progress.console.print(line, highlight=False)
+            progress.update(task, completed=read.consumed, pace=describe_pace(begin, now, total))
 
-class ReadingBar:
-    """The bar of `reading`. What an earlier run has done counts for the share, but not for rate and time left."""
-
-    def __init__(self, progress: "Progress", total: int | None) -> None:
-        self._progress, self._total = progress, total
-        self._task = progress.add_task("", total=total, pace="")
-        self._begin = time.monotonic(), 0, 0
-
-    def update(self, consumed: int, sentences: int, *, done: bool) -> None:
-        """So many bytes are read, so many sentences are done; `done`: by an earlier run."""
-        if done:
-            self._begin = time.monotonic(), consumed, sentences
-        pace = describe_pace(self._begin, (time.monotonic(), consumed, sentences), self._total)
-        self._progress.update(self._task, completed=consumed, pace=pace)
-
-    def say(self, line: str) -> None:
-        """A line of text, above the bar where there is one."""
-        import typer
-
-        if self._progress.disable:
-            typer.echo(line, err=True)
-        else:
-            self._progress.console.print(line, highlight=False, markup=False)
+        yield told
 
 
 def describe_pace(begin: tuple[float, int, int], now: tuple[float, int, int], total: int | None) -> str:

@@ -45,14 +45,17 @@ def scan(segments: Sequence[Segment], queries: Rows, mean: Rows, *, k: int, firs
 
 
 def nothing(queries: int, k: int) -> Nearest:
-    """To begin with."""
+    """What is found before anything is looked at."""
     return Nearest(np.full((queries, k), -1), np.full((queries, k), -np.inf, dtype=np.float32))
 
 
 def merge(some: Nearest, more: Nearest, *, k: int) -> Nearest:
-    """The k best of both, equal scores by row."""
+    """The k best of both; of equal scores, those of the first rows."""
     if more.scores.shape[1] > 4 * k:  # most of a block falls away without being sorted
         part = np.argpartition(-more.scores, k, axis=1)[:, :k]
+        worst = np.take_along_axis(more.scores, part, axis=1).min(axis=1)  # (Q,)
+        tied = (more.scores >= worst[:, None]).sum(axis=1) > k  # (Q,): the partition has left out equal ones
+        part[tied] = np.lexsort((more.rows[tied], -more.scores[tied]), axis=1)[:, :k]
         more = Nearest(np.take_along_axis(more.rows, part, axis=1), np.take_along_axis(more.scores, part, axis=1))
     rows = np.concatenate([some.rows, more.rows], axis=1)
     scores = np.concatenate([some.scores, more.scores], axis=1)

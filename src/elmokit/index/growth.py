@@ -1,6 +1,7 @@
-"""Adding text to an index: segments that are whole or not there, and a killed run that goes on where it was."""
+"""Adding text to an index: segments that are whole or not there, and a killed run that resumes."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from elmokit.encoders.encoder import Encoder
+from elmokit.errors import FormatError
 from elmokit.formats import sweep_drafts
 from elmokit.formats.resumable import Position, read_chunks
 from elmokit.formats.resumable import locked as locked_file
+from elmokit.index.hnsw import DESCRIPTION
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
 from elmokit.index.selection import WordFilter
 from elmokit.index.settings import Manifest
 from elmokit.text import Sentence
 
+NAME = "segment-{:06d}.safetensors"
 CHUNK_TOKENS = 32_768  # tokens embedded together
 SEGMENT_ROWS = 65_536  # occurrences after which a segment is closed
 SEGMENT_TOKENS = 1 << 18  # or tokens read, where few of them are kept: what a kill can cost
@@ -42,12 +46,30 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def read_segments(folder: Path) -> list[Segment]:
-    return [Segment(path) for path in sorted(folder.glob(PATTERN))]
+    """All segments in order."""
+    paths = sorted(folder.glob(PATTERN))
+    for number, path in enumerate(paths):
+        if path.name != NAME.format(number):
+            raise FormatError(
+                f"{folder}: {NAME.format(number)} is missing; restore it from a copy, or make the index again"
+            )
+    return [Segment(path) for path in paths]
 
 
 def drop_run(folder: Path, run: int) -> None:
-    """Remove what an unfinished run has written, the last first, so that a kill leaves a beginning of it."""
-    for segment in reversed(read_segments(folder)):
+    """Remove what an unfinished run has written, the last first, so that a kill leaves a beginning of it.
+
+    What was made of its rows goes first: a graph and means of words, whose names say how many rows they cover.
+    """
+    segments = read_segments(folder)
+    kept = sum(len(segment) for segment in segments if segment.progress.run != run)
+    made = [*folder.glob("graph-*.usearch"), *folder.glob("types-*.safetensors")]
+    for path in made:
+        if int(re.sub(r"\D", "", path.stem) or 0) > kept:
+            if path.suffix == ".usearch":
+                (folder / DESCRIPTION).unlink(missing_ok=True)
+            path.unlink()
+    for segment in reversed(segments):
         if segment.progress.run == run:
             segment.path.unlink()
 
@@ -70,12 +92,13 @@ def add_text(
     segments = read_segments(folder)
     done = max((s.progress.position for s in segments if s.progress.run == run), default=Position())
     report = GrowthReport(resumed_at=done.sentences)
+    told(report)
     kept = WordFilter(manifest.settings, counts)
     writer = SegmentWriter(manifest.width, manifest.settings.precision)
     number, held, end = len(segments), 0, done
 
     def close() -> None:
-        writer.write(folder / f"segment-{number:06d}.safetensors", Progress(run, *end))
+        writer.write(folder / NAME.format(number), Progress(run, *end))
         report.occurrences += writer.rows
 
     what = f"{folder}: adding {manifest.runs[run].name or 'a text'} was not finished, and the text is another one now"

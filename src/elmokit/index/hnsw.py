@@ -5,21 +5,25 @@ index ranks them by what it stores. Rows that came later are added to it, and un
 """
 
 import json
+import re
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.config import Count, Range, Share, read_json
 from elmokit.errors import FormatError, MissingExtraError
 from elmokit.formats import atomic_path, write_text
 from elmokit.index.exact import centred
 from elmokit.index.segment import Rows, Segment, encode_rows
 
 DESCRIPTION = "graph.json"
+ADVICE = f"delete {DESCRIPTION} and run  elmokit index -o FOLDER,  which makes the graph again"
 CONNECTIVITY, EXPANSION_ADD = 16, 128
 ROWS = 4096  # added at once, by all threads
 
@@ -29,12 +33,17 @@ class GraphDescription:
     """`graph.json`: which file, what it covers, and how well it finds what exact search finds."""
 
     file: str
-    rows: int
-    begun_with: int  # rows whose mean was taken off
+    rows: Count
+    begun_with: Count  # rows whose mean was taken off
     mean: tuple[float, ...]
-    expansion: int = 128  # candidates looked at; more find more and take longer
-    recall: float | None = None  # at 10, against exact search, of rows of the index
-    checked: int = 0  # queries
+    expansion: Annotated[int, Range(1, 1 << 20)] = 128  # candidates looked at; more find more and take longer
+    recall: Share | None = None  # at 10, against exact search, of rows of the index
+    checked: Count = 0  # queries
+    checksum: str = ""  # CRC-32 of mean and file; elmokit 0.1.0 recorded none
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"graph-\d+\.usearch", self.file):
+            raise FormatError(f"file is {self.file!r}; expected a name such as graph-1000.usearch")
 
 
 def load_usearch() -> Any:
@@ -47,26 +56,26 @@ def load_usearch() -> Any:
 
 
 class Graph:
-    """A graph on disk, mapped."""
+    """A graph on disk, mapped. usearch trusts what it reads, so the file is compared with its checksum before."""
 
     def __init__(self, folder: Path, description: GraphDescription) -> None:
         self.folder, self.description = folder, description
         self.mean = np.array(description.mean, dtype=np.float32)  # (D,)
-        self._index = _new(len(self.mean))
-        self._index.view(str(folder / description.file))
-        self._turn = threading.Lock()  # how far it is searched is set for all of it
+        self._lock = threading.Lock()
+        path = folder / description.file
+        if description.checksum and checksum_of(path, self.mean) != description.checksum:
+            raise _damaged(path, "does not have the checksum that it was written with")
+        self._index = _open(path, len(self.mean), description.rows, lambda index: index.view(str(path)))
 
     @classmethod
-    def open(cls, folder: Path) -> "Graph | None":
+    def open(cls, folder: Path, *, width: int) -> "Graph | None":
         """The graph of an index, or None where there is none yet."""
         path = folder / DESCRIPTION
         if not path.is_file():
             return None
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            description = GraphDescription(**(fields | {"mean": tuple(fields["mean"])}))
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path}: damaged; delete it, and the graph is made again") from error
+        description = read_json(path, GraphDescription, advice=ADVICE)
+        if len(description.mean) != width:
+            raise _damaged(path, f"has a mean of {len(description.mean)} numbers, but the index has vectors of {width}")
         return cls(folder, description) if (folder / description.file).is_file() else None
 
     def __len__(self) -> int:
@@ -75,12 +84,15 @@ class Graph:
     def propose(self, vectors: Rows, *, count: int, expansion: int | None = None) -> list[NDArray[np.int64]]:
         """Rows that may be the nearest of each vector (Q, D), given as it came from the encoder."""
         codes = encode_rows(centred(vectors, self.mean), "int8")[0]  # (Q, D)
-        with self._turn:
+        with self._lock:
             self._index.expansion_search = max(expansion or self.description.expansion, count)
-            return [np.asarray(self._index.search(row, count, threads=1).keys, dtype=np.int64) for row in codes]
+            found = [np.asarray(self._index.search(row, count, threads=1).keys, dtype=np.int64) for row in codes]
+        if any(rows.size and not 0 <= rows.min() <= rows.max() < len(self) for rows in found):
+            raise _damaged(self.folder / self.description.file, f"proposes rows beyond its {len(self):,}")
+        return found
 
-    def described(self, **changes: Any) -> None:
-        """Keep what was measured."""
+    def describe(self, **changes: Any) -> None:
+        """Store what was measured."""
         self.description = replace(self.description, **changes)
         write_text(self.folder / DESCRIPTION, json.dumps(asdict(self.description)))
 
@@ -98,8 +110,8 @@ def make_graph(
     rows = sum(map(len, segments))
     if earlier is not None and rows <= 2 * earlier.description.begun_with:
         start, begun, mean = len(earlier), earlier.description.begun_with, earlier.mean
-        index = _new(len(mean))
-        index.load(str(folder / earlier.description.file))
+        path = folder / earlier.description.file
+        index = _open(path, len(mean), start, lambda index: index.load(str(path)))
     else:
         start, begun, index = 0, rows, _new(len(mean))
     told(start)
@@ -107,16 +119,15 @@ def make_graph(
     for segment in segments:
         for at in range(max(start - base, 0), len(segment), ROWS):
             stop = min(at + ROWS, len(segment))
-            codes = encode_rows(centred(segment.decode(at, stop), mean), "int8")[
-                0
-            ]  # (n, D); cosines do not mind the scale
+            codes = encode_rows(centred(segment.decode(at, stop), mean), "int8")[0]  # (n, D); cosines need no scale
             index.add(np.arange(base + at, base + stop, dtype=np.uint64), codes, threads=threads)
             told(stop - at)
         base += len(segment)
     file = f"graph-{rows}.usearch"
     with atomic_path(folder / file) as draft:
         index.save(str(draft))
-    made = GraphDescription(file, rows, begun, tuple(mean.tolist()))
+        checksum = checksum_of(draft, mean)
+    made = GraphDescription(file, rows, begun, tuple(mean.tolist()), checksum=checksum)
     write_text(folder / DESCRIPTION, json.dumps(asdict(made)))
     for old in folder.glob("graph-*.usearch"):  # whoever has one mapped keeps it
         if old.name != file:
@@ -133,3 +144,32 @@ def _new(width: int) -> Any:
         expansion_add=EXPANSION_ADD,
         enable_key_lookups=False,  # rows are proposed, never asked for
     )
+
+
+def _open(path: Path, width: int, rows: int, read: Callable[[Any], object]) -> Any:
+    """A graph that `read` has read from a file, if it is of that shape."""
+    library = load_usearch()
+    try:
+        said = library.Index.metadata(str(path)) or {}
+        if (said.get("dimensions"), said.get("count_present")) != (width, rows):
+            raise ValueError("not a graph of this shape")
+        index = _new(width)
+        read(index)
+    except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise _damaged(path, f"cannot be read ({error})") from error
+    if len(index) != rows:
+        raise _damaged(path, f"holds {len(index):,} rows, expected {rows:,}")
+    return index
+
+
+def checksum_of(path: Path, mean: Rows) -> str:
+    """CRC-32 of the mean and a file, as 8 hexadecimal digits; 1.5 GB a second."""
+    crc = zlib.crc32(mean.astype("<f4").tobytes())
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
+    return f"{crc:08x}"
+
+
+def _damaged(path: Path, what: str) -> FormatError:
+    return FormatError(f"{path}: {what}; {ADVICE}")

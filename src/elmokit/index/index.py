@@ -6,7 +6,7 @@ index.search(elmo.encode_tokens("the players of the play", layers="top")[4])
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from elmokit.encoders.given import Given, read_request
 from elmokit.errors import FormatError, InputError
 from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
 from elmokit.index.growth import GrowthReport, add_text, drop_run, locked, read_segments
-from elmokit.index.hnsw import Graph, load_usearch, make_graph
+from elmokit.index.hnsw import Graph, checksum_of, load_usearch, make_graph
 from elmokit.index.segment import Rows, Segment
 from elmokit.index.settings import MANIFEST, IndexSettings, Manifest, TextRun
 
-SPARE = 4  # candidates taken from the graph for each neighbour asked for
+SPARE = 4  # candidates taken from the graph for each neighbour
 EXPANSIONS = (64, 128, 256, 512, 1024)  # what `tune` tries
 ENOUGH = 0.97  # recall at which it stops
 
@@ -50,11 +50,24 @@ class View:
         sizes = np.array([len(segment) for segment in self.segments], dtype=np.int64)  # (segments,)
         self.ends = np.cumsum(sizes)  # (segments,)
         self.begins = self.ends - sizes  # (segments,)
+        self._check()
+
+    def _check(self) -> None:
+        found: Counter[int] = Counter()
+        width, texts = self.manifest.width, len(self.manifest.runs)
         for segment in self.segments:
-            if segment.width != self.manifest.width:
+            if segment.width != width or segment.progress.run >= texts:
+                there = f"vectors of {segment.width} from text {segment.progress.run}"
                 raise FormatError(
-                    f"{segment.path} has vectors of {segment.width}, but those of {folder} have "
-                    f"{self.manifest.width}; it belongs to another index"
+                    f"{segment.path} has {there}, but {self.folder} has vectors of {width} from {texts} texts; it "
+                    "belongs to another index"
+                )
+            found[segment.progress.run] += len(segment)
+        for number, run in enumerate(self.manifest.runs):
+            if run.complete and run.occurrences is not None and found[number] != run.occurrences:
+                raise FormatError(
+                    f"{self.folder} has {found[number]:,} occurrences of {run.name or f'text {number}'}, expected "
+                    f"{run.occurrences:,}: a segment is missing; restore it from a copy, or make the index again"
                 )
 
     def __len__(self) -> int:
@@ -76,10 +89,19 @@ class View:
 
     @cached_property
     def graph(self) -> Graph | None:
-        return Graph.open(self.folder)
+        return Graph.open(self.folder, width=self.manifest.width)
+
+    def place(self, row: int) -> tuple[int, Segment, int]:
+        """The number of a row's segment, the segment, and the row's number in it."""
+        if not 0 <= row < len(self):
+            raise InputError(f"row {row} was given, but {self.folder} has rows 0 to {len(self) - 1}")
+        home = int(np.searchsorted(self.ends, row, side="right"))
+        return home, self.segments[home], row - int(self.begins[home])
 
     def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Rows:
         wanted = np.asarray(rows, dtype=np.int64)
+        for row in (wanted.min(), wanted.max()) if wanted.size else ():
+            self.place(int(row))
         found = np.zeros((len(wanted), self.manifest.width), dtype=np.float32)
         homes = np.searchsorted(self.ends, wanted, side="right")  # (n,)
         for home in np.unique(homes):
@@ -111,7 +133,7 @@ class View:
 
 
 class Index:
-    """An index on disk. Whoever has it open sees it as it was then, but for what is added through the same object.
+    """An index on disk. It stays as it was when it was opened, but for what is added through the same object.
 
     Any number of threads may search while one adds text or makes the graph.
     """
@@ -121,7 +143,7 @@ class Index:
         self._view = View(self.folder)
 
     def _look(self) -> View:
-        """See what is on the disk now. A search under way ends with what it began with."""
+        """Read what is on the disk now. A search that has begun is not disturbed."""
         self._view = view = View(self.folder)
         return view
 
@@ -149,15 +171,24 @@ class Index:
         name: str = "",
         batch_tokens: int | None = None,
         restart: bool = False,
+        mix_arithmetic: bool = False,
         told: Callable[[GrowthReport], None] = lambda report: None,
     ) -> "Index":
-        """The index in this folder with these sentences in it: begun if it is not there, gone on with if it is.
+        """The index in this folder with these sentences added; a new one if there is none.
 
-        Without `settings` an index keeps those it has. The same call after a kill goes on from the last segment. For
+        Without `settings` an index keeps those it has. The same call after a kill resumes after the last segment. For
         the other options see `grow`, which this calls.
         """
         index = cls.begin(encoder, folder, settings=settings)
-        index.grow(encoder, sentences, name=name, batch_tokens=batch_tokens, restart=restart, told=told)
+        index.grow(
+            encoder,
+            sentences,
+            name=name,
+            batch_tokens=batch_tokens,
+            restart=restart,
+            mix_arithmetic=mix_arithmetic,
+            told=told,
+        )
         return index
 
     @classmethod
@@ -169,7 +200,8 @@ class Index:
                 raise InputError(f"{folder}: is a folder of other things; give a new or an empty one for the index")
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder):
-                Manifest.of(encoder, settings or IndexSettings()).write(folder)
+                if not (folder / MANIFEST).exists():  # or another process has just made it
+                    Manifest.of(encoder, settings or IndexSettings()).write(folder)
         index = cls(folder)
         index.manifest.check_encoder(encoder, folder)
         if settings is not None:
@@ -184,14 +216,17 @@ class Index:
         name: str = "",
         batch_tokens: int | None = None,
         restart: bool = False,
+        mix_arithmetic: bool = False,
         told: Callable[[GrowthReport], None] = lambda report: None,
     ) -> GrowthReport:
         """Add sentences. Memory holds one segment, and a kill costs one at most.
 
-        name     what the text is called; a text that was added under the same name is not added again
-        restart  drop what an unfinished run has added before, whatever its text was
-        told     hears how far it is
+        name            what the text is called; a text that was added under the same name is not added again
+        restart         drop what an unfinished run has added before, whatever its text was
+        mix_arithmetic  add vectors even if those in the index were made with other arithmetic (`Encoder.arithmetic`)
+        told            is called with the report when the work begins and after each chunk
         """
+        arithmetic = str(getattr(encoder, "arithmetic", ""))
         with locked(self.folder):
             manifest = Manifest.read(self.folder)
             manifest.check_encoder(encoder, self.folder)
@@ -205,8 +240,10 @@ class Index:
                 return GrowthReport(known=True)
             if unfinished and restart:
                 drop_run(self.folder, number)
-            manifest = manifest.with_run(number, TextRun(name))
+                manifest = replace(manifest, runs=runs[:number])
+            manifest.check_arithmetic(arithmetic, self.folder, mix=mix_arithmetic)
             if not unfinished or restart:
+                manifest = manifest.with_run(number, TextRun(name, arithmetic=arithmetic))
                 manifest.write(self.folder)
             counts = self._look().words if manifest.settings.per_word else {}
             report = add_text(
@@ -219,7 +256,10 @@ class Index:
                 batch_tokens=batch_tokens,
                 told=told,
             )
-            finished = TextRun(name, complete=True, sentences=report.sentences)
+            made = sum(len(s) for s in read_segments(self.folder) if s.progress.run == number)
+            finished = replace(
+                manifest.runs[number], name=name, complete=True, sentences=report.sentences, occurrences=made
+            )
             manifest.with_run(number, finished).write(self.folder)
             self._look()
         return report
@@ -234,7 +274,7 @@ class Index:
 
     @property
     def finished(self) -> bool:
-        """Whether every text that was begun is in it as a whole."""
+        """Whether all texts in it are complete."""
         return all(run.complete for run in self.manifest.runs)
 
     @property
@@ -271,11 +311,7 @@ class Index:
 
     def occurrence(self, row: int, score: float = 0.0) -> Occurrence:
         """The word and its sentence at a row."""
-        view = self._view
-        if not 0 <= row < len(view):
-            raise InputError(f"row {row} asked for, but {self.folder} has rows 0 to {len(view) - 1}")
-        home = int(np.searchsorted(view.ends, row, side="right"))
-        segment, at = view.segments[home], row - int(view.begins[home])
+        _, segment, at = self._view.place(row)
         text = segment.text(int(segment.sentences[at]))
         start, end = segment.spans[at].tolist()
         return Occurrence(
@@ -284,9 +320,8 @@ class Index:
 
     def sentence_of(self, row: int) -> tuple[int, int]:
         """Which sentence a row stands in: the segment's number and the sentence's in it."""
-        view = self._view
-        home = int(np.searchsorted(view.ends, row, side="right"))
-        return home, int(view.segments[home].sentences[row - int(view.begins[home])])
+        home, segment, at = self._view.place(row)
+        return home, int(segment.sentences[at])
 
     def search(
         self, vectors: Rows, *, k: int = 10, exact: bool = False, rows: NDArray[np.int64] | None = None
@@ -294,7 +329,7 @@ class Index:
         """The k nearest occurrences of each vector (Q, D), or of one vector (D,).
 
         The vectors are as the encoder gives them for the index's layers. The graph is used where there is one, unless
-        `exact` is asked for; `rows` searches among these only, and is exact.
+        `exact`; with `rows` the search is among these only, and exact.
         """
         view, given = self._view, np.atleast_2d(np.asarray(vectors, dtype=np.float32))
         if given.shape[1] != view.manifest.width:
@@ -303,15 +338,25 @@ class Index:
             )
         return view.search(given, k=k, exact=exact) if rows is None else view.search_rows(given, rows, k=k)
 
-    def make_graph(self, *, threads: int = 0, told: Callable[[int], None] = lambda rows: None) -> Graph:
-        """Make or complete the approximate index; `told` hears how many more rows it has. Needs usearch.
+    def verify(self) -> bool:
+        """Compare all files with their checksums; damage is a FormatError. False where some have none (0.1.0)."""
+        view = self._view
+        checked = [segment.verify() for segment in view.segments]
+        return all(checked) and (view.graph is None or bool(view.graph.description.checksum))
 
-        `threads` is 0 for all cores.
+    def make_graph(self, *, threads: int = 0, told: Callable[[int], None] = lambda rows: None) -> Graph:
+        """Make or complete the approximate index. Needs usearch.
+
+        threads  0 for all cores
+        told     is called with the number of rows in each part that is added
         """
         load_usearch()
         with locked(self.folder):
-            view, earlier = self._view, self._view.graph
+            view = self._look()  # another process may have added text, or dropped some
+            earlier = view.graph
             if earlier is not None and len(earlier) == len(view):
+                if not earlier.description.checksum:  # elmokit 0.1.0 made it
+                    earlier.describe(checksum=checksum_of(self.folder / earlier.description.file, earlier.mean))
                 return earlier
             make_graph(self.folder, view.segments, view.mean, earlier=earlier, threads=threads, told=told)
             made = self._look().graph
@@ -332,7 +377,7 @@ class Index:
             if recall >= ENOUGH:
                 break
         with locked(self.folder):
-            graph.described(expansion=expansion, recall=recall, checked=len(sample))
+            graph.describe(expansion=expansion, recall=recall, checked=len(sample))
         return recall
 
     def recall(self, *, queries: int = 200, k: int = 10, seed: int = 1) -> float:

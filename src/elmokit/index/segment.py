@@ -2,43 +2,64 @@
 
 The file is a .safetensors: `codes` (n, D) int8 or float16 and `scales` (n,), whose product is the vector; `total`
 (D,), the sum of all; and where each occurrence stands: `words` (n,) in the segment's own vocabulary, `sentences` (n,),
-`positions` (n,) among the tokens, `spans` (n, 2) among the characters. Its metadata say how far into which text it
-goes, which is what a killed build goes on from.
+`positions` (n,) among the tokens, `spans` (n, 2) among the characters. Its metadata say up to where in which text it
+goes, which is where a killed build resumes, and hold a checksum of each array. Arrays that are read as a whole are
+compared with theirs when they are read; `Segment.verify` compares all. Version 0.1.0 wrote no checksums.
 """
 
 import json
+import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
+from elmokit.config import Count, parse_json, plain
 from elmokit.errors import FormatError
-from elmokit.formats import atomic_path
 from elmokit.formats.resumable import Position
+from elmokit.formats.tensors import Stored, open_tensors, write_tensors
 from elmokit.index.settings import Precision
 from elmokit.text import Sentence
 
 Rows = NDArray[np.float32]
-NUMPY = {"I8": "i1", "F16": "<f2", "F32": "<f4", "F64": "<f8", "U8": "u1", "U32": "<u4", "U64": "<u8"}
 PATTERN = "segment-*.safetensors"
+ADVICE = "restore it from a copy, or make the index again"
+ARRAYS = {
+    "codes": ("I8 F16", 2),
+    "scales": ("F32", 1),
+    "total": ("F64", 1),
+    "words": ("U32", 1),
+    "sentences": ("U32", 1),
+    "positions": ("U32", 1),
+    "spans": ("U32", 2),
+    "vocabulary": ("U8", 1),
+    "vocabulary_ends": ("U64", 1),
+    "text": ("U8", 1),
+    "text_ends": ("U64", 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a text has been read when a segment was closed, and what it looked like up to there."""
+    """How far run number `run` has read its text when a segment was closed, and a digest of it up to there."""
 
-    run: int
-    sentences: int = 0
+    run: Count
+    sentences: Count = 0
     digest: str = ""
+    checksums: dict[str, str] = field(default_factory=dict)  # of the arrays, and of the fields above
 
     @property
     def position(self) -> Position:
         return Position(self.sentences, self.digest)
+
+    @property
+    def own_checksum(self) -> str:
+        return f"{zlib.crc32(repr((self.run, self.sentences, self.digest)).encode()):08x}"
 
 
 def encode_rows(vectors: Rows, precision: Precision) -> tuple[NDArray[Any], Rows]:
@@ -100,9 +121,9 @@ class SegmentWriter:
             "text": _bytes(self.texts),
             "text_ends": np.cumsum([len(t) for t in self.texts], dtype=np.uint64),
         }
-        kept = {"progress": json.dumps(asdict(progress))}  # one field: safetensors writes several in any order
-        with atomic_path(path) as draft:
-            draft.write_bytes(save(arrays, metadata=kept))  # not save_file, whose files none but their owner may read
+        checksums = {name: Stored.of(array).checksum(name) for name, array in arrays.items()}
+        progress = replace(progress, checksums={"progress": progress.own_checksum, **checksums})
+        write_tensors(path, arrays, metadata={"progress": json.dumps(plain(progress))})
 
 
 class Segment:
@@ -110,49 +131,53 @@ class Segment:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with path.open("rb") as file:
-                size = int.from_bytes(file.read(8), "little")
-                self._header: dict[str, Any] = json.loads(file.read(size))
-            self._begin = 8 + size
-            self.progress = Progress(**json.loads(self._header["__metadata__"]["progress"]))
-            self.rows, self.width = self._header["codes"]["shape"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path}: not a segment of an index, or damaged; restore it from a copy") from error
-        end = max(part["data_offsets"][1] for name, part in self._header.items() if name != "__metadata__")
-        if path.stat().st_size != self._begin + end:
-            raise FormatError(f"{path}: shorter or longer than it says; restore it from a copy")
+        self._file = open_tensors(path, ARRAYS, advice=ADVICE)
+        reached = self._file.metadata.get("progress", "")
+        self.progress = parse_json(reached, Progress, source=f"{path}: progress")
+        self._checksums = self.progress.checksums
+        if self._checksums and (
+            self._checksums.keys() != {"progress", *ARRAYS} or self._checksums["progress"] != self.progress.own_checksum
+        ):
+            raise self._damaged("its progress does not have the checksum that it was written with")
+        shapes = {name: place.shape for name, place in self._file.places.items()}
+        self.rows, self.width = shapes["codes"]
+        fitting = {"scales": (self.rows,), "total": (self.width,), "spans": (self.rows, 2)}
+        fitting |= dict.fromkeys(("words", "sentences", "positions"), (self.rows,))
+        for name, shape in fitting.items():
+            if shapes[name] != shape:
+                raise self._damaged(f"{name!r} has shape {shapes[name]}, expected {shape}, to fit the codes")
 
     def __len__(self) -> int:
-        return int(self.rows)
+        return self.rows
 
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """Rows of an array, copied from the file."""
-        dtype, shape, begin = self._place(name)
-        stop = shape[0] if stop is None else min(stop, shape[0])
-        each = int(np.prod(shape[1:]))
-        at = begin + start * each * dtype.itemsize
-        return np.fromfile(self.path, dtype=dtype, count=max(stop - start, 0) * each, offset=at).reshape(-1, *shape[1:])
+    def read(self, name: str) -> NDArray[Any]:
+        """An array as a whole, copied from the file and compared with its checksum."""
+        array = self._file.read(name)
+        known = self._checksums.get(name)
+        if known is not None and Stored.of(array).checksum(name) != known:
+            raise self._damaged(f"{name!r} does not have the checksum that it was written with")
+        return array
+
+    def verify(self) -> bool:
+        """Compare every array with its checksum; False where there are none (elmokit 0.1.0)."""
+        for name in ARRAYS:
+            known = self._checksums.get(name)
+            if known is not None and self._file.checksum(name) != known:
+                raise self._damaged(f"{name!r} does not have the checksum that it was written with")
+        return bool(self._checksums)
 
     def decode(self, start: int, stop: int) -> Rows:
         """A stretch of vectors, copied from the file. (n, D)"""
-        decoded: Rows = self.read("codes", start, stop).astype(np.float32)
+        decoded: Rows = self._file.read("codes", start, stop).astype(np.float32)
         decoded *= self.scales[start:stop, None]
         return decoded
 
-    def _place(self, name: str) -> tuple[np.dtype[Any], list[int], int]:
-        part = self._header[name]
-        return np.dtype(NUMPY[part["dtype"]]), part["shape"], self._begin + part["data_offsets"][0]
-
-    def _mapped(self, name: str) -> NDArray[Any]:
-        dtype, shape, begin = self._place(name)
-        if 0 in shape:
-            return np.zeros(shape, dtype=dtype)
-        return np.memmap(self.path, dtype=dtype, mode="r", offset=begin, shape=tuple(shape))
+    def _damaged(self, what: str) -> FormatError:
+        return FormatError(f"{self.path}: {what}; {ADVICE}")
 
     @cached_property
     def codes(self) -> NDArray[Any]:
-        return self._mapped("codes")
+        return self._file.map("codes")
 
     @cached_property
     def scales(self) -> Rows:
@@ -164,27 +189,32 @@ class Segment:
 
     @cached_property
     def words(self) -> NDArray[np.uint32]:
-        return self.read("words")
+        words = self.read("words")
+        if words.size and int(words.max()) >= len(self.vocabulary):
+            raise self._damaged(f"word {int(words.max())} of a vocabulary of {len(self.vocabulary)}")
+        return words
 
     @cached_property
     def sentences(self) -> NDArray[np.uint32]:
-        return self._mapped("sentences")
+        return self._file.map("sentences")
 
     @cached_property
     def positions(self) -> NDArray[np.uint32]:
-        return self._mapped("positions")
+        return self._file.map("positions")
 
     @cached_property
     def spans(self) -> NDArray[np.uint32]:
-        return self._mapped("spans")
+        return self._file.map("spans")
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
-        text, at = self.read("vocabulary").tobytes(), 0
+        text, at, number = self.read("vocabulary").tobytes(), 0, -1
         found: dict[str, int] = {}
-        for number, end in enumerate(self.read("vocabulary_ends").tolist()):
-            found[text[at:end].decode("utf-8", "surrogatepass")] = number
+        for number, end in enumerate(self._ends("vocabulary")):
+            found[self._decoded(text[at:end])] = number
             at = end
+        if len(found) <= number:
+            raise self._damaged("a word stands in its vocabulary twice")
         return found
 
     @cached_property
@@ -192,13 +222,28 @@ class Segment:
         return list(self.vocabulary)
 
     @cached_property
-    def _texts(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
-        return self._mapped("text"), self.read("text_ends")
+    def _texts(self) -> tuple[NDArray[np.uint8], list[int]]:
+        return self._file.map("text"), self._ends("text")
+
+    def _ends(self, name: str) -> list[int]:
+        """Where each piece of a text ends; each at or after the one before it, and the last at the end of the text."""
+        ends: list[int] = self.read(f"{name}_ends").tolist()
+        size = self._file.places[name].shape[0]
+        if any(a > b for a, b in pairwise([0, *ends])) or (ends[-1] if ends else 0) != size:
+            raise self._damaged(f"{name!r} is not cut into pieces as it should be")
+        return ends
+
+    def _decoded(self, text: bytes) -> str:
+        try:
+            return text.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            raise self._damaged(f"{text[:40]!r} is not UTF-8") from None
 
     def text(self, sentence: int) -> str:
         text, ends = self._texts
-        begin = int(ends[sentence - 1]) if sentence else 0
-        return text[begin : int(ends[sentence])].tobytes().decode("utf-8", "surrogatepass")
+        if sentence >= len(ends):
+            raise self._damaged(f"sentence {sentence} of {len(ends)}")
+        return self._decoded(text[ends[sentence - 1] if sentence else 0 : ends[sentence]].tobytes())
 
     def vectors(self, rows: NDArray[np.int64]) -> Rows:
         """Single rows, decoded. (n, D)"""

@@ -1,6 +1,7 @@
 """What an index holds, and `index.json`, which says so: the model, the layers, which words, which texts."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,14 +9,13 @@ from typing import Literal
 
 from elmokit.config import Count, Positive, Size, check, plain, read_json
 from elmokit.encoders.encoder import Encoder
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, InputError
 from elmokit.formats import write_text
 from elmokit.layers import LayerChoice
 
 Precision = Literal["int8", "float16"]
 MANIFEST = "index.json"
 MARK = "elmokit index"
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,13 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class TextRun:
-    """A text that was added, or is being added."""
+    """A text that was added, or is being added. What is empty or None was not recorded (elmokit 0.1.0)."""
 
     name: str
     complete: bool = False
     sentences: Count = 0
+    arithmetic: str = ""  # that made its vectors
+    occurrences: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Manifest:
     width: Size
     settings: IndexSettings
     runs: tuple[TextRun, ...] = field(default=())
+    version: Literal[1, 2] = 2  # 1: of elmokit 0.1.0, with neither `arithmetic` nor `occurrences`
 
     @classmethod
     def of(cls, encoder: Encoder, settings: IndexSettings) -> "Manifest":
@@ -79,11 +82,10 @@ class Manifest:
         path = folder / MANIFEST
         if not path.is_file():
             raise InputError(f"{folder}: holds no index (no {MANIFEST}); make one with  elmokit index TEXT -o {folder}")
-        marks = {"format": MARK, "version": VERSION}
-        return read_json(path, cls, marks=marks, advice="restore it, or make the index again")
+        return read_json(path, cls, marks={"format": MARK}, advice="restore it, or make the index again")
 
     def write(self, folder: Path) -> None:
-        fields = {"format": MARK, "version": VERSION, **plain(self)}
+        fields = {"format": MARK, **plain(replace(self, version=2))}
         write_text(folder / MANIFEST, json.dumps(fields, indent=2))
 
     def with_run(self, number: int, run: TextRun) -> "Manifest":
@@ -96,6 +98,38 @@ class Manifest:
             raise InputError(
                 f"{folder} holds vectors of another model ({self.source}) than {encoder.source}; use that model, or "
                 "make an index of its own for this one"
+            )
+        tokenizer = f"{encoder.tokenizer.name} {encoder.tokenizer.version}"
+        if tokenizer != self.tokenizer:
+            warnings.warn(
+                f"the text of {folder} was cut into words by the tokenizer {self.tokenizer}, text given now by "
+                f"{tokenizer}; words may be cut in other places",
+                ElmokitWarning,
+                stacklevel=1,
+            )
+
+    @property
+    def arithmetic(self) -> tuple[str, ...]:
+        """What is known of the arithmetic that made the vectors; more than one where several were mixed."""
+        return tuple(sorted({run.arithmetic for run in self.runs} - {""}))
+
+    def check_arithmetic(self, arithmetic: str, folder: Path, *, mix: bool) -> None:
+        """The same model gives slightly other vectors on another machine: two of them are not mixed in silence."""
+        if not arithmetic:
+            return
+        other = [known for known in self.arithmetic if known != arithmetic]
+        if other and not mix:
+            raise InputError(
+                f"{folder} holds vectors that were made with other arithmetic ({', '.join(other)}) than would be made "
+                f"here ({arithmetic}); add the text where that one runs, or mix both with --mix-arithmetic "
+                "(mix_arithmetic=True)"
+            )
+        if any(not run.arithmetic for run in self.runs):
+            warnings.warn(
+                f"{folder} does not say with which arithmetic its vectors were made (by elmokit 0.1.0); those that are "
+                f"added now are made with {arithmetic}, and may differ slightly for the same sentence",
+                ElmokitWarning,
+                stacklevel=1,
             )
 
     def check_settings(self, settings: IndexSettings, folder: Path) -> None:

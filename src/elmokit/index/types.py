@@ -1,9 +1,11 @@
 """One vector per word out of an index: the mean of its occurrences, which is what static vectors would be here."""
 
+import contextlib
+
 import numpy as np
 
 from elmokit.encoders.static.table import WordTable, read_table
-from elmokit.errors import InputError
+from elmokit.errors import FormatError, InputError
 from elmokit.index.exact import BLOCK
 from elmokit.index.growth import locked
 from elmokit.index.index import Index
@@ -37,7 +39,7 @@ def word_means(index: Index, *, min_count: int = MIN_COUNT, limit: int = LIMIT) 
 
 
 def save_word_means(index: Index) -> None:
-    """Keep them beside the index, so that the next search need not read all of it."""
+    """Store them beside the index, so that the next search need not read all of it."""
     path = index.folder / f"types-{len(index)}.safetensors"
     with locked(index.folder):
         if not path.exists() and any(count >= MIN_COUNT for count in index.words.values()):
@@ -48,9 +50,12 @@ def save_word_means(index: Index) -> None:
 
 
 def load_word_means(index: Index) -> WordTable | None:
-    """Those kept for the index as it is, else made now; None where no word is frequent enough."""
+    """Those stored for the index as it is, or made now; None where no word is frequent enough."""
     path = index.folder / f"types-{len(index)}.safetensors"
     if path.exists():
-        return read_table(path)
+        with contextlib.suppress(FormatError):  # damaged: made again
+            table = read_table(path)
+            if table.width == index.manifest.width:
+                return table
     frequent = any(count >= MIN_COUNT for count in index.words.values())
     return word_means(index) if frequent else None
