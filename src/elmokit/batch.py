@@ -1,7 +1,7 @@
 """Sentences to batches: characters once per distinct word, and batches of similar length under a token budget.
 
-The token encoder is context-free, so a batch holds the rows of its U word types and, for each position, which type
-stands there. NumPy only: a batch can be made, saved or sent without torch.
+The token encoder is context-free, so a batch holds the rows of its U word types and, for each position, its
+type. NumPy only: a batch can be made, saved or sent without torch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ __all__ = ["TokenBatch", "build_batch", "plan_batches"]
 class TokenBatch:
     """A batch of sentences with their boundaries. Types 0 and 1 are the boundary rows; padding points at type 0."""
 
-    words: tuple[str, ...]  # the U - 2 distinct words behind types[2:]
+    words: tuple[str, ...]  # the U - 2 distinct words of types[2:]
     types: Rows  # (U, W)
     index: NDArray[np.int64]  # (B, T), boundaries included
     lengths: NDArray[np.int64]  # (B,), boundaries included
@@ -33,7 +33,7 @@ class TokenBatch:
 
 
 class WordIndex(NamedTuple):
-    """Which word stands where, before anything is known of the words."""
+    """Which word is where, before words become rows."""
 
     words: tuple[str, ...]  # the U - 2 distinct words; word k is type k + 2
     places: NDArray[np.int64]  # (B, T), the type at each position

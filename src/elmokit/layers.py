@@ -4,14 +4,13 @@ all               every layer, kept apart
 top, 0, 1, -2     one layer (0 is the context-free token layer, -1 the top)
 average           the plain mean of all layers; `average:1,2` of some
 concat:1,2        layers side by side; ranges too: `concat:-4..-1`, `average:1..-1`
-weights:.2,.3,.5*1.1   a fixed mix: weights as they stand, and gamma after the star
+weights:.2,.3,.5*1.1   a fixed mix: weights as given, and gamma after the star
 mix, mix:-4..-1   a mix to be trained: softmax weights from 0, gamma from 1 (untrained, it is the average)
 
 The rows of the BERT paper's table of features (Devlin et al. 2019, section 5.3) have names: embeddings, second-to-last,
 last, weighted-last-four, concat-last-four, weighted-all (without the embeddings, as there).
 
-The grammar is for NumPy arrays as for tensors, and torch is loaded only where tensors are at work: an exported model
-runs without it.
+The grammar works on arrays and tensors. torch is loaded only for tensors, so an exported model runs without it.
 """
 
 import re
@@ -110,7 +109,7 @@ class LayerChoice:
         for span in self.layers:
             for k in span:
                 if not -depth <= k < depth:
-                    raise InputError(f"layer {k} asked for, but the model has layers 0 to {depth - 1}")
+                    raise InputError(f"layer {k}, but the model has layers 0 to {depth - 1}")
             first, last = (k % depth for k in span)
             if first > last:
                 raise InputError(f"layers {span[0]}..{span[1]} of a model with layers 0 to {depth - 1} are none")

@@ -1,7 +1,7 @@
 """Charts of what training and analysis find: values per layer, curves, mix weights, points in the plane.
 
 Each `draw_...` takes rows of plain data and returns an Altair chart, which a notebook shows and `save_chart` writes.
-Nothing is told by colour alone: series have shapes, dashes or a panel of their own, and numbers stand at their bars.
+Nothing depends on colour alone: series have shapes, dashes or a panel of their own, and numbers are at their bars.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 SUFFIXES = (".html", ".svg", ".pdf", ".png", ".json")
-# Told apart by those who see few colours, and of different lightness, so that print keeps them apart too.
+# Distinct for the colour-blind, and of different lightness, so that print keeps them apart.
 COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 STAR = "M0,-1L.23,-.33L.95,-.31L.36,.12L.59,.81L0,.38L-.59,.81L-.36,.12L-.95,-.31L-.23,-.33Z"
 FRAME = "M-.8,-.8H.8V.8H-.8ZM-.4,-.4V.4H.4V-.4Z"
@@ -54,7 +54,7 @@ PANELS = 3  # of curves beside one another
 class Value:
     """One bar, or one field of a table. `baseline`, what to compare it with, is drawn as a tick across the bar.
 
-    `low` and `high`, the ends of a confidence interval, are drawn as a line with caps. `note` stands behind the number.
+    `low` and `high`, the ends of a confidence interval, are drawn as a line with caps. `note` follows the number.
     """
 
     label: str  # the row, e.g. a layer

@@ -137,7 +137,7 @@ class TestDrift:
         assert "monk1" not in {drift.word for drift in found}
 
     def test_words_that_are_not_there(self, pair: tuple[Index, Index]) -> None:
-        with pytest.raises(InputError, match=r"'monk1' does not stand in .*second"):
+        with pytest.raises(InputError, match=r"'monk1' is not in .*second"):
             measure_drift(*pair, words=["monk1"])
         assert measure_drift(*pair, words=["cell"], config=DriftConfig(min_count=31)) == []
 

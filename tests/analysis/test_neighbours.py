@@ -60,7 +60,7 @@ def test_same_word_only(index: Index, elmo: Elmo) -> None:
     found = find_neighbours(index, elmo, "They play well.", word="play", same_word=True)
     assert {c.occurrence.word for c in found.contexts} == {"play"}
     assert len(found.contexts) == 5, "as many as there are sentences that differ"
-    with pytest.raises(InputError, match=r"'plai' does not stand in .*; did you mean 'play'"):
+    with pytest.raises(InputError, match=r"'plai' is not in .*; did you mean 'play'"):
         find_neighbours(index, elmo, "They plai well.", word="plai", same_word=True)
     upper = find_neighbours(index, elmo, "PLAY!", word="PLAY", same_word=True)
     assert {c.occurrence.word for c in upper.contexts} == {"play"}, "whatever its case, if it is not there as spelled"
@@ -111,5 +111,5 @@ def test_another_model_is_refused(index: Index) -> None:
 
 def test_a_word_that_is_nowhere(index: Index) -> None:
     assert require_word(index, "Actors") == ["actors"]
-    with pytest.raises(InputError, match=r"'actor' does not stand in .*did you mean 'actors'"):
+    with pytest.raises(InputError, match=r"'actor' is not in .*did you mean 'actors'"):
         require_word(index, "actor")

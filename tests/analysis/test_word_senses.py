@@ -84,7 +84,7 @@ def test_with_a_real_encoder() -> None:
     few = group_senses(elmo, uses, config=SensesConfig(clusters=1, uses=4, layers=0))
     assert [use.sentence.tokens[0] for use in few.uses] == ["A", "E", "let", "let"]
     assert np.abs(few.points).max() < 1e-5
-    with pytest.raises(InputError, match="stands 1 times"):
+    with pytest.raises(InputError, match="occurs 1 times"):
         group_senses(elmo, uses[:1])
-    with pytest.raises(InputError, match="0 clusters asked for"):
+    with pytest.raises(InputError, match="0 clusters; expected 1"):
         SensesConfig(clusters=0)

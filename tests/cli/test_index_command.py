@@ -204,7 +204,7 @@ class TestDrift:
         done = cli("drift", index, index, "--words", tmp_path / "words.txt", "--min-count", 5, "--jsonl")
         assert done.code == 0, done.err
         assert [json.loads(line)["word"] for line in done.out.splitlines()] == ["play"]
-        assert "'playy' does not stand in" in done.err
+        assert "'playy' is not in" in done.err
         assert "did you mean 'play'" in done.err
         assert "left out, not 5 times in both: night, playy" in done.err
         (tmp_path / "words.txt").write_text("xyzzy\n")

@@ -178,7 +178,7 @@ def test_unknown_options_are_named(model: models.Tiny, elmo: Elmo) -> None:
         elmo.encode("a", device="tpux")
     with pytest.raises(InputError, match="batch_tokens is 0"):
         elmo.encode("a", batch_tokens=0)
-    with pytest.raises(InputError, match="layer 5 asked for, but the model has layers 0 to 2"):
+    with pytest.raises(InputError, match="layer 5, but the model has layers 0 to 2"):
         elmo.encode("a", layers=5)
     with pytest.raises(InputError, match="cache_words is 0"):
         Elmo(model.pretrained, cache_words=0)

@@ -82,7 +82,7 @@ def test_what_cannot_be_joined() -> None:
         Features([])
     with pytest.raises(InputError, match="'all' keep the layers apart"):
         Joined([Part(ELMO, "all")])
-    with pytest.raises(InputError, match="layer 7 asked for"):
+    with pytest.raises(InputError, match="layer 7, but"):
         Features([Part(ELMO, 7)])
     with pytest.raises(InputError, match="1 stacks of layers given for 2 encoders"):
         Features([GLOVE, ELMO])(Features([GLOVE]).layers(SENTENCES))

@@ -43,9 +43,9 @@ def test_rows_are_put(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("wrong", [-1, 5])
 def test_rows_that_are_none_are_told(wrong: int) -> None:
     numbers = torch.tensor([0, wrong])
-    with pytest.raises(IndexError, match="rows go from 0 to 4; asked for"):
+    with pytest.raises(IndexError, match="rows go from 0 to 4; got"):
         take_rows(draw(5, 3), numbers)
-    with pytest.raises(IndexError, match="rows go from 0 to 4; asked for"):
+    with pytest.raises(IndexError, match="rows go from 0 to 4; got"):
         put_rows(draw(5, 3), numbers, draw(2, 3))
 
 

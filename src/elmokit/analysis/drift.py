@@ -2,11 +2,11 @@
 
 Each corpus is an index of the same model and layers. Of a word's occurrences in both, as directions from the mean:
 
-apd   the mean cosine distance of an occurrence in one corpus to one in the other. High for words of many uses, too
-prt   the cosine distance of the two means ("prototypes"): 0 where both are used alike on the whole
+apd   the mean cosine distance between an occurrence in one corpus and one in the other; high for words of many uses
+prt   the cosine distance of the two means ("prototypes"): 0 if the word is used alike on the whole
 jsd   the Jensen-Shannon divergence, in bits from 0 to 1, of the shares of groups (k-means over both): a new use shows
-p     the share of random exchanges between the corpora whose prt is as large: what accident alone would do. Few
-      occurrences make large distances by accident, so this is looked at first
+p     the share of random swaps between the corpora with a prt as large: what chance alone does. Look at it first, since
+      few occurrences give large distances by chance
 
 References: Giulianelli et al. 2020 (ACL), Kutuzov and Giulianelli 2020 (SemEval task 1).
 """
@@ -31,14 +31,13 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class DriftConfig:
-    """`per_word` occurrences at most are looked at in each corpus, evenly spaced; words with fewer than `min_count` in
-    either are left out."""
+    """At most `per_word` occurrences per corpus count, evenly spaced; words below `min_count` in either are skipped."""
 
     by: Measure = "prt"  # what the list is ranked by
     min_count: int = 10
     per_word: int = 200
     clusters: int = 5
-    shuffles: int = 200  # exchanges for p
+    shuffles: int = 200  # random swaps for p
     examples: int = 3  # occurrences shown of each corpus
     seed: int = 0
 
@@ -54,7 +53,7 @@ class DriftConfig:
 
 @dataclass(frozen=True, slots=True)
 class WordDrift:
-    """One word. The examples are the occurrences of each corpus that are most unlike the other corpus."""
+    """One word. The examples are the occurrences of each corpus that are least like the other corpus."""
 
     word: str
     first: int  # occurrences in the first corpus
@@ -75,10 +74,10 @@ def measure_drift(
     config: DriftConfig | None = None,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[WordDrift]:
-    """Words by how much their use differs, the most first; `told` hears (words done, words in all).
+    """Words by how much their use differs, the most first; `told` is called with (words done, words in all).
 
-    Without `words` these are all that stand often enough in both as they are spelled. A given word that does not stand
-    in one of them at all is an error; one that stands there too rarely is left out.
+    Without `words`: all words that are frequent enough in both corpora. A given word that is missing in one of them is
+    an error; one that is too rare is skipped.
     """
     config = config or DriftConfig()
     _check_alike(first, second)
@@ -116,7 +115,7 @@ def share_divergence(first: NDArray[np.int64], second: NDArray[np.int64]) -> flo
 
 
 def chance_of(first: Rows, second: Rows, *, shuffles: int, seed: int) -> float:
-    """The share of random exchanges of occurrences, the real one counted in, that move the means as far apart."""
+    """The share of random swaps of occurrences, the real one included, that move the means as far apart."""
     both, n = np.concatenate([first, second]), len(first)
     rng = np.random.default_rng(seed)
     sides = np.zeros((shuffles, len(both)), dtype=np.float32)
@@ -146,7 +145,7 @@ def _measure(first: Index, second: Index, word: str, mean: Rows, config: DriftCo
 
 
 def _examples(index: Index, rows: NDArray[np.int64], lean: Rows, count: int) -> tuple[Occurrence, ...]:
-    """The foremost rows whose sentences differ."""
+    """The first rows with different sentences."""
     best: dict[str, Occurrence] = {}
     for k in np.argsort(-lean, kind="stable").tolist():
         if len(best) == count:
@@ -157,7 +156,7 @@ def _examples(index: Index, rows: NDArray[np.int64], lean: Rows, count: int) -> 
 
 
 def _some(rows: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-    """Evenly spaced, so that no part of a corpus speaks for all of it."""
+    """Evenly spaced, so that all parts of a corpus are represented."""
     if len(rows) <= limit:
         return rows
     return rows[np.linspace(0, len(rows) - 1, limit).round().astype(np.int64)]

@@ -1,4 +1,4 @@
-"""Confidence intervals by bootstrap: the data drawn again, with replacement, and the score measured anew each time."""
+"""Confidence intervals by bootstrap: the data resampled with replacement, and the score measured each time."""
 
 from collections.abc import Callable
 from typing import NamedTuple

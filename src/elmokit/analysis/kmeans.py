@@ -18,7 +18,7 @@ class Groups(NamedTuple):
 def group_directions(unit: Rows, k: int, *, seed: int = 0, starts: int = 4, rounds: int = 50) -> Groups:
     """At most k groups of vectors (n, D) of length 1, the best of several starts; numbered by size, the largest first.
 
-    Starting directions are drawn far from each other (k-means++), so one run in a few finds what is there.
+    Starting directions are drawn far from each other (k-means++), so a few runs are enough.
     """
     rng = np.random.default_rng(seed)
     best, best_score = Groups(np.zeros(len(unit), dtype=np.int64), _directions(unit.sum(axis=0)[None])), -np.inf
@@ -30,7 +30,7 @@ def group_directions(unit: Rows, k: int, *, seed: int = 0, starts: int = 4, roun
             if (nearest == labels).all():
                 break
             labels = nearest
-            used = np.unique(labels)  # a group that lost all its vectors is given up
+            used = np.unique(labels)  # a group that lost all its vectors is dropped
             labels = np.searchsorted(used, labels)
             sums = np.zeros((len(used), unit.shape[1]), dtype=np.float32)
             np.add.at(sums, labels, unit)

@@ -68,7 +68,7 @@ def fit_mixed_probe(
         return config.l2 * weight.square().sum()
 
     def evaluate() -> Iterator[Tensor]:
-        for part in parts():  # the softmax is taken anew for each part: each has a backward pass of its own
+        for part in parts():  # the softmax is computed for each part: each has its own backward pass
             yield replace(probe, shares=torch.softmax(weights, dim=0)).logits(part)
 
     warm = replace(config, iterations=max(int(WARM_UP * config.iterations), 1))

@@ -17,7 +17,7 @@ CLOSE = 5  # words offered for one that is not there
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """An occurrence in the corpus; `copies` of its sentence are there, the likest occurrence stands for all."""
+    """An occurrence in the corpus; of `copies` of its sentence, the most similar occurrence is shown."""
 
     occurrence: Occurrence
     copies: int
@@ -37,7 +37,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What stands nearest to a word in its sentence."""
+    """What is nearest to a word in its sentence."""
 
     sentence: Sentence
     position: int
@@ -63,10 +63,10 @@ def find_neighbours(
 ) -> Neighbours:
     """The k contexts of the corpus that are most like a word in its sentence, and its k static neighbours.
 
-    word, position  which word of the sentence: as it is spelled (or whatever its case), and by its number among the
-                    tokens, counted from 0, where it stands there more than once
+    word, position  which word of the sentence: as it is spelled (or in any case), and by its number among the
+                    tokens, counted from 0, if it occurs more than once
     same_word       only contexts of the same word
-    exact           look at all vectors, even where there is an approximate index
+    exact           compare all vectors, even if there is an approximate index
     static          vectors for the static neighbours; default the means of each word's vectors over the index
 
     Copies of a sentence count once, and copies of the given sentence not at all.
@@ -82,7 +82,7 @@ def find_neighbours(
 
 
 def locate(sentence: Sentence, *, word: str | None = None, position: int | None = None) -> int:
-    """Where the word meant stands among the tokens."""
+    """The position of the chosen word among the tokens."""
     tokens = sentence.tokens
     shown = " ".join(f"{token}({t})" for t, token in enumerate(tokens[:40])) or "none"
     if position is not None:
@@ -99,7 +99,7 @@ def locate(sentence: Sentence, *, word: str | None = None, position: int | None 
         raise InputError(f"{word!r} is not a word of the sentence{_offer(word, tokens)}; its words are: {shown}")
     if len(found) > 1:
         places = ", ".join(map(str, found))
-        raise InputError(f"{word!r} stands there more than once; choose its position (--position) out of {places}")
+        raise InputError(f"{word!r} occurs more than once; choose its position (--position) out of {places}")
     return found[0]
 
 
@@ -121,7 +121,7 @@ def require_word(index: Index, word: str) -> list[str]:
     """The word as the index spells it, or an error that offers what comes close."""
     spelled = index.spelled(word)
     if not spelled:
-        raise InputError(f"{word!r} does not stand in {index.folder}{_offer(word, list(index.words))}")
+        raise InputError(f"{word!r} is not in {index.folder}{_offer(word, list(index.words))}")
     return spelled
 
 

@@ -1,4 +1,4 @@
-"""Pairs of words in contexts: SCWS, with human ratings of their likeness, and WiC, with the same sense or another."""
+"""Pairs of words in contexts: SCWS, with human ratings of their similarity, and WiC, with the same sense or another."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def read_wic(lines: Iterable[str], *, name: str) -> Iterator[WordPair]:
 
 
 def read_pairs(lines: Iterable[str], *, name: str) -> tuple[Literal["scws", "wic"], list[WordPair]]:
-    """Either of them, told by its first line."""
+    """Either of them, recognised by its first line."""
     given = list(lines)
     first = next((line for line in given if line and not line.isspace()), None)
     if first is None:

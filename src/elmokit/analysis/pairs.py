@@ -1,6 +1,6 @@
 """Words in context: does the cosine of two occurrences say what people say of them?
 
-SCWS has ratings: the rank correlation tells how well cosines order the pairs as people do. WiC has yes and no: a
+SCWS has ratings: the rank correlation says how well cosines order the pairs as people do. WiC has yes and no: a
 threshold on the cosine is fitted on one part and tried on another.
 """
 
@@ -22,7 +22,7 @@ DIGITS = 6  # of a cosine: the same vector twice has 1, not 1 and a rounding err
 def pair_cosines(
     encoder: Encoder, pairs: Sequence[WordPair], views: Sequence[View], *, batch_tokens: int | None = None
 ) -> Numbers:
-    """How alike the two words of each pair are, in each view; 0 where a vector is zero. (V, pairs)"""
+    """The cosine of the two words of each pair, in each view; 0 if a vector is zero. (V, pairs)"""
     placed = [word for pair in pairs for word in (pair.first, pair.second)]
     vectors = word_vectors(encoder, placed, views, batch_tokens=batch_tokens)
     found = np.empty((len(views), len(pairs)))
@@ -70,7 +70,7 @@ def ranks(values: Sequence[float] | Numbers) -> Numbers:
 
 
 def fit_threshold(cosines: Numbers, same: NDArray[np.bool_]) -> float:
-    """The cosine from which on "the same" is said, that is right most often; between two values, the lowest such."""
+    """The cosine above which the answer is "the same" that is right most often; between two values, the lowest such."""
     if len(cosines) != len(same) or not len(cosines):
         raise InputError(f"{len(cosines)} cosines for {len(same)} answers; expected one for each, and at least one")
     values = np.unique(cosines)
@@ -82,5 +82,5 @@ def fit_threshold(cosines: Numbers, same: NDArray[np.bool_]) -> float:
 
 
 def threshold_accuracy(cosines: Numbers, same: NDArray[np.bool_], threshold: float) -> float:
-    """The share of right answers when "the same" is said from the threshold on."""
+    """The share of right answers if the answer is "the same" from the threshold on."""
     return float(((cosines >= threshold) == same).mean()) if len(same) else 0.0

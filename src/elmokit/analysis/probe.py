@@ -1,7 +1,7 @@
-"""A linear probe: how much of a label stands in a frozen vector for a linear classifier to read.
+"""A linear probe: how well a linear classifier reads a label from a frozen vector.
 
 Multinomial logistic regression on standardised features with an L2 penalty. The problem is convex and L-BFGS solves it,
-so there is no seed, no learning rate and no order of examples to be lucky with.
+so the result depends on no seed, learning rate or order of examples.
 """
 
 import math
@@ -19,7 +19,7 @@ from elmokit.errors import InputError
 Features = NDArray[np.float16] | NDArray[np.float32] | Tensor  # tensors may be on the device already
 Told = Callable[[int, float], None]  # evaluation, loss
 ROWS = 65_536  # features turned into float32 at once; all of them need not fit into the device's memory
-# Features in float32 are held up to this size, rather than made anew for each evaluation; on a GPU, up to half of what
+# Features in float32 are held up to this size, rather than converted for each evaluation; on a GPU, up to half of what
 # is free there, since bringing them again takes far longer than an evaluation.
 HELD_BYTES = 1 << 30
 
@@ -29,7 +29,7 @@ class ProbeConfig:
     """`l2` is on the squared weights (not the biases), beside the mean loss of an example.
 
     UPOS on a held-out tenth of EWT's training text, layer 1 of the bundled model: 95.79 with 1e-3, 95.96 with 3e-4,
-    96.00 with 1e-4; with 1e-5 a probe begins to learn its text by heart.
+    96.00 with 1e-4; with 1e-5 a probe begins to memorise its text.
     """
 
     l2: float = 3e-4
@@ -71,7 +71,7 @@ def fit_probe(
     config: ProbeConfig | None = None,
     told: Told | None = None,
 ) -> LinearProbe:
-    """Train on rows (N, D) and their classes (N,), each below `n_classes`. `told` hears (evaluation, loss)."""
+    """Train on rows (N, D) and their classes (N,), each below `n_classes`. `told` is called with (evaluation, loss)."""
     config = config or ProbeConfig()
     check_labels(features, labels, n_classes, axes=2)
     device = pick_device(config.device)
@@ -163,7 +163,7 @@ def float_parts(features: Features, device: torch.device) -> Iterator[Tensor]:
 
 
 def held_parts(features: Features, device: torch.device) -> Callable[[], Iterator[Tensor]]:
-    """`float_parts` to be gone through many times: made once and held, unless they are large."""
+    """`float_parts` for many passes: converted once and held, unless they are large."""
     room = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else HELD_BYTES
     if 4 * math.prod(features.shape) > room:
         return lambda: float_parts(features, device)

@@ -1,6 +1,6 @@
 """Probes over an encoder's layers and mixes: accuracy, a control task beside it, and the curve over training sizes.
 
-A probe on many numbers can learn words by heart. The control task shows how well: every word type has a random label.
+A probe on many numbers can memorise words. The control task shows how well: every word type has a random label.
 Selectivity is the task's accuracy minus the control's: what the vectors say beyond which word it is.
 """
 
@@ -43,7 +43,7 @@ class ProbeScore:
 
 
 class Probing:
-    """An encoder and two texts, the second held out: vectors are made once, for any labels, views and sizes.
+    """An encoder and two texts, the second held out: vectors are computed once, for any labels, views and sizes.
 
     `folder` keeps the vectors in files that a later run finds again.
     """
@@ -72,7 +72,7 @@ class Probing:
         seed: int = 0,
         config: ProbeConfig | None = None,
     ) -> Iterator[ProbeScore]:
-        """A score for each view, trained on all sentences or on so many.
+        """A score for each view, trained on all sentences or on `sentences` of them.
 
         Which ones and the labels of the control task come from `seed`; a smaller choice is part of a larger one.
         """
@@ -104,7 +104,7 @@ class Probing:
         if sentences is None:
             return None
         if sentences < 1:
-            raise InputError(f"{sentences} training sentences asked for; at least 1 is needed")
+            raise InputError(f"{sentences} training sentences; expected 1 or more")
         picked = np.random.default_rng(seed).permutation(len(self.train))[:sentences]
         starts = self.train.starts
         return np.concatenate([np.arange(starts[k], starts[k + 1]) for k in sorted(picked)])

@@ -46,7 +46,7 @@ class SenseCentroids:
             self.counts[key] += 1
 
     def nearest(self, instance: SenseInstance, layers: Layers) -> tuple[str, ...]:
-        """The sense that each view tells, of equally near ones the first met; the lemma must be known."""
+        """The sense that each view finds, of equally near ones the first met; the lemma must be known."""
         senses = self.senses[instance.lemma]
         found = []
         for view, vector in enumerate(_average(instance, layers)):
@@ -88,7 +88,7 @@ def train_centroids(
 ) -> SenseCentroids:
     """Embed the sentences and average their senses, in each layer unless `views` are given.
 
-    `told` hears (sentences done, sentences in all).
+    `told` is called with (sentences done, sentences in all).
     """
     centroids = SenseCentroids()
     stream = encoder.stream([s.sentence for s in sentences], layers="all", batch_tokens=batch_tokens)

@@ -1,4 +1,4 @@
-"""Views: what is looked at of an encoder. Each layer by itself, and mixes of its layers, in the grammar of layers."""
+"""Views of an encoder: each layer by itself, and mixes of its layers, in the grammar of layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -47,7 +47,7 @@ def read_word_labels(source: str | Path, label: str) -> WordLabels:
     """A labelled text. `label` says which labels, and with that the format.
 
     upos, xpos, deprel    CoNLL-U's columns
-    column, column:N      a column file's last or N-th column as it stands (chunks: B-NP, I-NP)
+    column, column:N      a column file's last or N-th column as it is (chunks: B-NP, I-NP)
     type, type:N          the same without B- and I- (entities: PER, LOC ... and O)
     """
     name = source_name(source)
@@ -72,7 +72,7 @@ def read_word_labels(source: str | Path, label: str) -> WordLabels:
 
 
 def control_labels(words: Sequence[str], counts: Counter[str], *, seed: int = 0) -> list[str]:
-    """A random label for each word type, the same wherever it stands: what only a probe's memory can know.
+    """A random label for each word type, the same in all places: only a probe that memorises can know it.
 
     Hewitt and Liang 2019. Labels are drawn as often as in `counts`, so that the control task has as many labels as the
     task, and as uneven ones. A word's label depends on the word, the labels and the seed alone: not on the text.

@@ -1,8 +1,8 @@
 """The senses of one word: its occurrences in a corpus, grouped by their vectors.
 
 Vectors are taken as directions from the mean of all occurrences, in the few dimensions in which they vary most, and
-grouped by k-means. The number of groups is given, or the one with the best silhouette; where even that is low, the
-occurrences hang together and are one group.
+grouped by k-means. The number of groups is given, or the one with the best silhouette; if that is low, all occurrences
+are one group.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,13 +30,13 @@ class SensesConfig:
     most: int = 6
     silhouette: float = 0.2  # of the best grouping at least; below it, all are one sense
     dimensions: int = 10  # that vary most; the others are mostly noise, in which all vectors are equally far apart
-    uses: int = 500  # looked at, evenly spaced
+    uses: int = 500  # at most, evenly spaced
     examples: int = 5
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.clusters is not None and self.clusters < 1:
-            raise InputError(f"{self.clusters} clusters asked for; at least 1 is needed")
+            raise InputError(f"{self.clusters} clusters; expected 1 or more")
 
 
 class Use(NamedTuple):
@@ -69,7 +69,7 @@ class SenseGroup:
 
 @dataclass(frozen=True, slots=True)
 class WordSenses:
-    """All uses that were looked at, the groups of them, and a place in the plane for each use."""
+    """The uses, their groups, and a place in the plane for each use."""
 
     uses: tuple[Use, ...]
     groups: tuple[SenseGroup, ...]
@@ -79,7 +79,7 @@ class WordSenses:
 
 
 def find_uses(sentences: Iterable[Sentence], word: str) -> list[Use]:
-    """Every place where the word stands, whatever its case; a sentence that comes again counts once."""
+    """Every place of the word, in any case; a repeated sentence counts once."""
     folded, seen = word.casefold(), set[tuple[str, ...]]()
     found = []
     for sentence in sentences:
@@ -94,7 +94,7 @@ def group_senses(encoder: Encoder, uses: Sequence[Use], *, config: SensesConfig 
     """Embed the uses of a word and group them."""
     config = config or SensesConfig()
     if len(uses) < 2:
-        raise InputError(f"the word stands {len(uses)} times in the text; senses need at least 2 uses to compare")
+        raise InputError(f"the word occurs {len(uses)} times in the text; senses need at least 2 uses to compare")
     if 0 < config.uses < len(uses):
         uses = [uses[k * len(uses) // config.uses] for k in range(config.uses)]
     stream = encoder.stream([use.sentence for use in uses], layers=config.layers)

@@ -1,8 +1,8 @@
 """Whether an exported model gives the vectors of the model it was made from.
 
 To 1e-5, over text that a model might meet. Sums in another order round otherwise, and a trained model may let rounding
-grow from step to step (over one word sixty times, say, far beyond what words in earnest do). Where float32 itself is
-further than that from float64, the measure is how far it is.
+grow from step to step (for one word sixty times, say, far beyond that of real text). If float32 itself is further than
+that from float64, that distance is the measure.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 ONNX's own LSTM has neither projection nor clips, so the recurrence is a Scan over time steps whose body is written out
 here. The input products stand before it: they need no state, so all steps share one matrix product. A batch is padded,
 and a sentence that has ended runs on over padding until the longest ends; what it makes there is masked. U, W, B and T
-may differ from run to run: types are the rows of the batch's distinct words, cut behind the longest where rows are
+may differ from run to run: types are the rows of the batch's distinct words, cut after the longest if rows are
 padded (see `elmokit.export.session`).
 
 Weights may be stored smaller than they are computed with: float16, or int8 with a scale per row, as

@@ -1,4 +1,4 @@
-"""Models to files that run elsewhere. What was written is run and compared with the model before it gets its name."""
+"""Models to files that run elsewhere. A file is run and compared with the model before it is kept."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

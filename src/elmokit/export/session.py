@@ -1,4 +1,4 @@
-"""An exported ONNX model at work in onnxruntime: NumPy in, NumPy out, torch nowhere."""
+"""An exported ONNX model run by onnxruntime: NumPy in, NumPy out, no torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,8 +47,8 @@ class OnnxSession:
 def trim(types: Rows, *, pad_id: int | None, widest: int) -> Rows:
     """Rows without the columns that are padding in every window: the maxima stay, the convolutions get shorter.
 
-    Behind the longest word all windows are alike, and one of them is enough: that takes as many columns of padding as
-    the widest filter has.
+    After the longest word all windows are the same, and one of them is enough: as many columns of padding as the widest
+    filter has.
     """
     if pad_id is None:
         return types

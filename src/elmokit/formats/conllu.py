@@ -30,7 +30,7 @@ class ConlluSentence:
 
 @dataclass(slots=True)
 class _Surface:
-    """What stands in the text: a form, the words it is made of, and whether a space follows."""
+    """A form of the text, the words it is made of, and whether a space follows."""
 
     form: str
     words: int
@@ -96,7 +96,7 @@ def _rebuilt(surfaces: list[_Surface]) -> str:
 
 
 def _spans(text: str, surfaces: list[_Surface], words: tuple[str, ...]) -> tuple[Span, ...] | None:
-    """Where each word stands in the text; None where the text does not hold the forms in order."""
+    """The place of each word in the text; None if the text does not hold the forms in order."""
     spans: list[Span] = []
     end = 0
     for surface in surfaces:

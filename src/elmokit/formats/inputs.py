@@ -1,4 +1,4 @@
-"""Which files were meant: files, folders and patterns to a list of files, and the format that a name tells."""
+"""Files, folders and patterns to a list of files, and the format that a file's name says."""
 
 import glob
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ SUFFIXES: dict[str, Format] = {
 
 
 def format_of(source: str | Path) -> Format:
-    """The format that the name tells once a compression suffix is off; a name that tells nothing means plain text."""
+    """The format that the name says, without a compression suffix; plain text for any other name."""
     return _told(source) or "text"
 
 

@@ -21,7 +21,7 @@ def read_jsonl(
 def read_objects(
     lines: Iterable[str], *, name: str, first_line: int = 1, like: str = '{"name": ...}'
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """The object of each line and where it stands ("file, line 3"); `like` is an example of one, for messages."""
+    """The object of each line and its place ("file, line 3"); `like` is an example of one, for messages."""
     for number, line in enumerate(lines, first_line):
         if not line or line.isspace():
             continue

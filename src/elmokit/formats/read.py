@@ -70,6 +70,6 @@ def sentence_of(unit: Unit, tokenizer: Tokenizer) -> Sentence:
 
 
 def _unescaped(sentence: Sentence) -> Sentence:
-    # The spans still say where each token stands, even though the text there keeps its escapes.
+    # The spans still say where each token is, though the text keeps its escapes.
     tokens = tuple(map(unescape_treebank, sentence.tokens))
     return Sentence(tokens, sentence.text, sentence.offsets, sentence.start)

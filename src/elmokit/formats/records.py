@@ -13,7 +13,7 @@ RecordFormat = Literal["jsonl", "csv", "tsv"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one record holds, and where it stands ("file, line 3"), for messages."""
+    """What one record holds, and its place ("file, line 3"), for messages."""
 
     fields: Mapping[str, Any]
     place: str

@@ -158,7 +158,7 @@ class Log:
     """Results on the disk, appended; `done` is the position at the last commit.
 
     The file is a sequence of records: a header (kind, length, CRC-32) and a payload. A commit is a record of its own,
-    written when everything before it has reached the disk. What stands behind the last commit is cut off on resuming.
+    written when everything before it has reached the disk. What comes after the last commit is cut off on resuming.
     """
 
     def __init__(self, folder: Path, file: BinaryIO, unrecorded: tuple[str, ...] = ()) -> None:

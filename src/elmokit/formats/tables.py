@@ -19,7 +19,7 @@ def read_parquet(path: str | Path, *, field: str = "text", report: ReadReport | 
     except ImportError as error:
         raise MissingExtraError(f"{path} is a Parquet file", extra="parquet") from error
     if str(path) == STDIN:
-        raise InputError("Parquet cannot be read from standard input, since its index stands at the end; give a file")
+        raise InputError("Parquet cannot be read from standard input, since its index is at the end; give a file")
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file; check the path (relative to {Path.cwd()})")
     try:

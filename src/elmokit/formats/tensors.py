@@ -81,7 +81,7 @@ def write_tensors(
 def encode_header(
     tensors: Mapping[str, Stored], *, metadata: Mapping[str, str] | None = None, room: int | None = None
 ) -> bytes:
-    """What stands before the numbers, which follow in the order of `tensors`; `room` bytes where that is given."""
+    """What comes before the numbers, which follow in the order of `tensors`; padded to `room` bytes if given."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name, tensor in tensors.items():

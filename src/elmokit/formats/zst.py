@@ -1,4 +1,4 @@
-"""Zstandard streams, with the optional library behind them."""
+"""Zstandard streams, through the optional library."""
 
 import io
 from typing import Any

@@ -1,8 +1,8 @@
 """The recurrence and the character convolutions, once per machine; one contract each, chosen here and nowhere else.
 
-On CUDA with Triton importable the fused kernels run, on a CPU without gradients the recurrence of `cpu_lstm`,
-everywhere else the plain torch ones. The environment variable ELMOKIT_KERNEL overrides that: `reference` for plain
-torch, `triton` for the fused kernels (an error where they cannot run).
+On CUDA with Triton the fused kernels run, on a CPU without gradients the recurrence of `cpu_lstm`, elsewhere plain
+torch. The environment variable ELMOKIT_KERNEL overrides that: `reference` for plain torch, `triton` for the fused
+kernels (an error if they cannot run).
 """
 
 import os
@@ -62,7 +62,7 @@ def char_cnn(
 ) -> Tensor:
     """Word types (U, C) to (U, sum of filters): convolutions, maximum over positions, activation.
 
-    `pad` is the id that fills rows behind a word's end; None if there is none. It only saves work: the values are those
+    `pad` is the id that fills rows after a word's end; None if there is none. It only saves work: the values are those
     of all positions.
     """
     if fused(table):

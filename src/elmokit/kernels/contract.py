@@ -41,8 +41,7 @@ class Recurrence(Protocol):
     """c = clip(sigmoid(f + forget_bias) * c + sigmoid(i) * tanh(j));  h = clip((sigmoid(o) * tanh(c)) projection^T).
 
     `x` is (R, N, D) packed, N = sum(steps). `keep`, where given, is (R, N), 0 or 1: the state is multiplied by it
-    before the step, so a 0 starts that row anew. Returns the outputs (R, N, P) and each row's state after its last
-    step.
+    before the step, so a 0 restarts that row. Returns the outputs (R, N, P) and each row's state after its last step.
     """
 
     def __call__(
@@ -58,7 +57,7 @@ class Recurrence(Protocol):
 
 
 class PreparedRecurrence(Protocol):
-    """A `Recurrence` whose weights and rules are settled."""
+    """A `Recurrence` with its weights and rules."""
 
     def __call__(
         self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None

@@ -84,7 +84,7 @@ class Crf(nn.Module):
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The best allowed path of each sequence, 0 behind its end, and its score. (B, T), (B,)"""
+        """The best allowed path of each sequence, 0 after its end, and its score. (B, T), (B,)"""
         B, T, _ = emissions.shape
         if not T:
             return torch.zeros(B, 0, dtype=torch.long, device=emissions.device), emissions.sum(dim=(1, 2))
@@ -98,7 +98,7 @@ class Crf(nn.Module):
             came_from.append(torch.where(mask[:, t, None], previous, stay))
         score, label = (best + end).max(dim=1)  # (B,), (B,)
         path = [label]
-        for previous in reversed(came_from):  # behind the end, `stay` leads back to the last real position
+        for previous in reversed(came_from):  # after the end, `stay` leads back to the last real position
             label = previous.gather(1, label[:, None])[:, 0]
             path.append(label)
         return torch.stack(path[::-1], dim=1) * mask, score * mask[:, 0]

@@ -5,7 +5,7 @@
     c_t        = i * u + f * c_t-1
     h_t        = z * (r * o * tanh(c_t) + (1 - r) * V x_t)
 
-t-1 is the word before in one layer and the word behind in the next. z is dropout with one mask for all words of a
+t-1 is the word before in one layer and the word after in the next. z is dropout with one mask for all words of a
 sentence. The products with x_t need no step before them and are made for all words at once; the backward pass is
 written out for the same reason: the gradients of U are one product over all words instead of one per word.
 """
@@ -54,7 +54,7 @@ class HighwayLstm(nn.Module):
         )
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """`mask` (B, T) is True at the real positions, which come first; behind them the output is 0."""
+        """`mask` (B, T) is True at the real positions, which come first; after them the output is 0."""
         steps = values.transpose(0, 1)  # (T, B, D)
         real = mask.T[..., None].to(values.dtype)  # (T, B, 1)
         for layer in self.layers:

@@ -1,8 +1,4 @@
-"""Layers for inference on a CPU, their matrices laid out once: `LstmLayer`, `nn.Linear` and
-`TokenEncoder` without parameters for what they multiply.
-
-They hold no parameters on purpose: what they hold is packed for one machine and is neither trained nor saved.
-"""
+"""Layers for inference on a CPU, with matrices laid out once for this machine: they are neither trained nor saved."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +10,7 @@ from elmokit.kernels.cpu.products import Product
 
 
 class PreparedLstm(nn.Module):
-    """Stands in for an `LstmLayer`."""
+    """In place of an `LstmLayer`."""
 
     def __init__(self, layer: PreparedRecurrence) -> None:
         super().__init__()
@@ -27,7 +23,7 @@ class PreparedLstm(nn.Module):
 
 
 class PreparedLinear(nn.Module):
-    """Stands in for an `nn.Linear`."""
+    """In place of an `nn.Linear`."""
 
     def __init__(self, product: Product, bias: Tensor) -> None:
         super().__init__()
@@ -38,7 +34,7 @@ class PreparedLinear(nn.Module):
 
 
 class PreparedTokens(nn.Module):
-    """Stands in for a `TokenEncoder` of characters alone."""
+    """In place of a `TokenEncoder` of characters alone."""
 
     def __init__(self, encoder: NativeTokens, characters: nn.Embedding) -> None:
         super().__init__()

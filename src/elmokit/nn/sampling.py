@@ -13,7 +13,7 @@ Three ways, named by how words are drawn:
   This is the probability of the target given the drawn set: not an estimate of the partition sum, but with the same
   optimum.
 
-Correcting the target by an *expected count* (which for frequent words is far above 1) is the mistake to avoid.
+Do not correct the target by an *expected count*, which for frequent words is far above 1.
 """
 
 from typing import Literal, NamedTuple

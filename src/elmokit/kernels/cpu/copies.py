@@ -1,4 +1,4 @@
-"""What stands between calls into C: copies and sums of rows, on a CPU by the calling thread alone.
+"""Copies and sums of rows between calls into C, on a CPU by the calling thread alone.
 
 Torch would wake its threads for each of these. A copy of some megabytes gains little by that, waits a while if another
 program has the core, and leaves the threads spinning beside the C that runs next. Elsewhere than on a CPU, and where
@@ -59,12 +59,12 @@ def as_array(x: Tensor) -> NDArray[Any] | None:
 
 
 def _plain(x: Tensor) -> bool:
-    """Numbers that NumPy can work on, and no gradient is asked for."""
+    """Numbers that NumPy can work on, without gradients."""
     return _here(x) and x.dtype in PLAIN and not x.requires_grad
 
 
 def _here(x: Tensor) -> bool:
-    """On a CPU, and real: nothing that stands for a tensor while its operations are written down."""
+    """A real tensor on a CPU, not one that is being traced."""
     recorded = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return type(x) is Tensor and x.device.type == "cpu" and not recorded
 
@@ -72,5 +72,5 @@ def _here(x: Tensor) -> bool:
 def _checked(index: Tensor, size: int) -> NDArray[np.int64]:
     numbers: NDArray[np.int64] = index.numpy()
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < size):
-        raise IndexError(f"rows go from 0 to {size - 1}; asked for {numbers.min()} to {numbers.max()}")
+        raise IndexError(f"rows go from 0 to {size - 1}; got {numbers.min()} to {numbers.max()}")
     return numbers

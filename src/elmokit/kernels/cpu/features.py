@@ -21,7 +21,7 @@ class CpuFeatures:
 
     @property
     def fastest(self) -> torch.dtype:
-        """int8 where a library multiplies it: faster than float32 even without VNNI (docs/performance.md)."""
+        """int8 if a library multiplies it: faster than float32 even without VNNI (docs/performance.md)."""
         return torch.int8 if self.onednn else torch.float32
 
 

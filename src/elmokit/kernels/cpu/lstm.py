@@ -19,7 +19,7 @@ TOGETHER_BYTES = 8 << 20  # of matrices read in a step, for directions to run si
 
 
 class CpuLstm:
-    """One layer, all directions; called like a `Recurrence` whose weights and rules are settled."""
+    """One layer, all directions; called like a `Recurrence`, without weights and rules."""
 
     def __init__(
         self, input: Product, recurrent: Product, bias: Tensor, projection: Product | None, rules: LstmRules

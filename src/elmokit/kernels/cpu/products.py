@@ -118,7 +118,7 @@ def cpu_product(
 ) -> Product:
     """The product in this mode by what the CPU has.
 
-    `packs` where few rows at a time are to be expected; `rows` tells what is in them.
+    `packs` if few rows at a time are expected; `rows` says what is in them.
     """
     features = features or cpu_features()
     if mode == torch.int8 and features.onednn:

@@ -1,7 +1,6 @@
 """The recurrence and the token encoder in C, where the machine has a compiler: single calls for int8 and floats.
 
-What the libraries inside torch multiply, these do too, without a call for every few numbers in between; see lstm.c and
-tokens.c. `c_library()` is None where there is no such thing, and callers do without.
+See lstm.c and tokens.c. `c_library()` is None if C cannot run here; callers then use torch's libraries.
 """
 
 from elmokit.kernels.cpu.c.library import c_hindrance, c_library

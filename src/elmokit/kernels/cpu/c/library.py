@@ -57,7 +57,7 @@ def c_hindrance() -> str | None:
 
 
 def _compiler() -> list[str]:
-    """Its command; nothing where there is none, or CC is no command line."""
+    """Its command; empty if there is none, or CC is no command line."""
     try:
         command = shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Matrices as products.h wants them: int8 and int16 laid out anew, float32 where it lies.
+"""Matrices as products.h wants them: int8 and int16 in a layout of their own, float32 in place.
 
 bfloat16 goes as int16: a CPU without bfloat16 instructions multiplies whole numbers of that size twice as fast as
 floats. A row of activations has 4,095 steps up to its largest number; at a sixteenth of that, as many as bfloat16 has.
