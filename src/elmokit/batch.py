@@ -6,13 +6,15 @@ type. NumPy only: a batch can be made, saved or sent without torch.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.chars import Codec, Rows
 from elmokit.text import Sentence
+
+Result = TypeVar("Result")
 
 __all__ = ["TokenBatch", "build_batch", "plan_batches"]
 
@@ -91,6 +93,17 @@ def _cut(items: list[tuple[int, Sentence]], batch_tokens: int) -> Iterator[list[
         batch.append(item)
     if batch:
         yield batch
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Results that come with their positions in any order, by position from 0; each leaves as soon as it may."""
+    waiting: dict[int, Result] = {}
+    due = 0
+    for position, result in results:
+        waiting[position] = result
+        while due in waiting:
+            yield waiting.pop(due)
+            due += 1
 
 
 def cut_stream(sentences: Iterable[Sentence], *, tokens: int) -> Iterator[list[Sentence]]:

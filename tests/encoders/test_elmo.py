@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -100,6 +101,7 @@ def test_every_way_of_giving_the_same_sentences(elmo: Elmo, tmp_path: Path) -> N
         ([[["a"]]], "one list level less"),
         ([None], "sentence 0 is NoneType"),
         ({"text": "a"}, "cannot embed dict"),
+        ({"a", "b"}, "cannot embed set"),
         (b"bytes", "cannot embed bytes"),
         (7, "cannot embed int 7; expected a string, a list of strings"),
     ],
@@ -107,6 +109,40 @@ def test_every_way_of_giving_the_same_sentences(elmo: Elmo, tmp_path: Path) -> N
 def test_wrong_input_is_named(elmo: Elmo, given: object, said: str) -> None:
     with pytest.raises(InputError, match=said.replace("(", "\\(")):
         elmo.encode(given)  # type: ignore[arg-type]
+
+
+def test_a_table_is_refused_and_its_columns_work(elmo: Elmo) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    texts, tokens = ["A cat.", "The mat."], [["A", "cat", "."], ["The", "mat", "."]]
+    table = pyarrow.table({"id": [1, 2], "text": texts, "words": tokens})
+    with pytest.raises(InputError, match=r'a table .Table with columns id, text, words.* encode\(table\["text"\]\)'):
+        elmo.encode(table)
+    with pytest.raises(InputError, match=r'encode\(table\["id"\]\)'):
+        elmo.encode(table.select(["id"]))
+    for column in (table["text"].to_pylist(), table["words"].to_pylist()):
+        np.testing.assert_allclose(elmo.encode(column), elmo.encode(texts), atol=1e-6)
+
+
+class Frame(dict[str, list[str]]):
+    """As tables of pandas are: iterating one gives its columns' names."""
+
+    columns = ("text", "label")
+
+
+def test_a_data_frame_is_refused(elmo: Elmo) -> None:
+    frame: Any = Frame(text=["A cat."], label=["x"])
+    assert list(frame) == ["text", "label"]
+    with pytest.raises(InputError, match=r'a table .Frame with columns text, label.* encode\(table\["text"\]\)'):
+        elmo.encode(frame)
+
+
+def test_a_data_frame_of_pandas_is_refused_and_a_series_works(elmo: Elmo) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["A cat.", "The mat."], "label": [0, 1]}, index=[7, 9])
+    with pytest.raises(InputError, match=r'a table .DataFrame with columns text, label.* encode\(table\["text"\]\)'):
+        elmo.encode(frame)
+    np.testing.assert_allclose(elmo.encode(frame["text"]), elmo.encode(list(frame["text"])), atol=1e-6)
+    assert len(elmo.encode_tokens(frame["text"][:0])) == 0
 
 
 def test_no_sentences(elmo: Elmo) -> None:
@@ -188,7 +224,7 @@ class TestTokenizer:
     def test_the_models_own_is_used_and_another_refused(self) -> None:
         named = models.tiny(tokenizer=TokenizerSpec("english", 1)).pretrained
         assert Elmo(named).tokenizer.name == "english"
-        with pytest.raises(InputError, match=r"'whitespace' version 1 was asked for.*trained with 'english' version 1"):
+        with pytest.raises(InputError, match=r"'whitespace' version 1 was given.*trained with 'english' version 1"):
             Elmo(named, tokenizer="whitespace")
         assert Elmo(named, tokenizer="whitespace", allow_other_tokenizer=True).encode_tokens("a cat.").shape == (2, 12)
 

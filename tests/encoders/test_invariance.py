@@ -86,13 +86,26 @@ class TestOutOfMemory:
     def runner(self) -> Runner:
         return Runner(MODEL.pretrained.build(), ELMO.codec, cache_words=4)
 
+    def shortages(self) -> list[BaseException]:
+        """What running out of memory looks like: by Python and NumPy, by torch on a CPU, and on CUDA."""
+        found: list[BaseException] = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError("too large")]
+        for allocate in (lambda: np.empty(1 << 50), lambda: torch.empty(1 << 50)):
+            with pytest.raises((MemoryError, RuntimeError)) as caught:
+                allocate()
+            found.append(caught.value)
+        return found
+
     def test_batches_are_halved_and_stay_small(self) -> None:
+        for shortage in self.shortages():
+            self.halves(shortage)
+
+    def halves(self, shortage: BaseException) -> None:
         sizes: list[int] = []
 
         def run(part: list[tuple[int, Sentence]]) -> int:
             sizes.append(len(part))
             if positions(part) > 25:
-                raise torch.OutOfMemoryError("too large")
+                raise shortage
             return len(part)
 
         runner = self.runner()
@@ -129,6 +142,13 @@ class TestOutOfMemory:
 
         with pytest.raises(ElmokitError, match="a sentence of 8 tokens does not fit into the memory of cpu; split it"):
             list(self.runner().fitted(self.batch[:1], run))
+
+    def test_other_errors_are_not_taken_for_it(self) -> None:
+        def run(part: object) -> None:
+            raise RuntimeError("something else")
+
+        with pytest.raises(RuntimeError, match="something else"):
+            list(self.runner().fitted(self.batch, run))
 
 
 class TestCarriedState:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.encoders import transfers
-from elmokit.encoders.shape import per_sentence
+from elmokit.encoders.results import per_sentence
 from elmokit.encoders.transfers import download, grouped, locked, upload
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -109,8 +109,14 @@ def test_a_vector_does_not_hold_its_batch(light: OnnxElmo) -> None:
 
 
 def test_what_cannot_be_run(folder: Path, light: OnnxElmo, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot embed int 3"):
-        light.encode([3])  # type: ignore[list-item]
+    for given, said in (
+        ([3], "sentence 0 is int 3"),
+        ({"text": "a"}, "cannot embed dict"),
+        ([{"text": "a"}], "sentence 0 is dict"),
+        (["a", ["b"]], "sentence 1 is a list of tokens"),
+    ):
+        with pytest.raises(InputError, match=said):
+            light.encode(given)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the model has layers 0 to 2"):
         light.encode("a", layers=7)
     with pytest.raises(InputError, match="at least 1 is needed"):

@@ -6,7 +6,7 @@ from elmokit.encoders.encoder import Encoder
 from elmokit.encoders.features import ElmoEmbedding, Features, MixedLayers, Part
 from elmokit.encoders.joined import Joined
 from elmokit.encoders.load import load_encoder
-from elmokit.encoders.ordered import Embedding
+from elmokit.encoders.results import Embedding
 from elmokit.encoders.static.distil import distil_corpus, distil_words
 from elmokit.encoders.static.encoder import Static
 from elmokit.encoders.static.export import export_word2vec

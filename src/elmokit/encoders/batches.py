@@ -18,6 +18,8 @@ from elmokit.text import Sentence
 M = TypeVar("M")
 Placed = tuple[int, Sentence]  # a sentence and its position in the input
 Place = tuple[torch.device, torch.dtype]
+FALLBACKS = {"cpu": "dtype='int8', where the model has it"}
+ELSEWHERE = "device='cpu' or dtype='bfloat16'"
 OTHERS = 2  # places besides a model's own in which it stays built
 
 
@@ -60,7 +62,7 @@ class BatchRunner(ABC):
         """All layers of one batch, exactly as given. (L, B, T, D)"""
 
     def fitted(self, batch: list[Placed], run: Callable[[list[Placed]], M]) -> Iterator[tuple[list[Placed], M]]:
-        """`run` over the batch, or over smaller and smaller parts of it where the device's memory does not suffice."""
+        """`run` over the batch, or over smaller and smaller parts of it where there is too little memory."""
         waiting = [batch]
         while waiting:
             part, limit = waiting.pop(), self.limit
@@ -68,12 +70,14 @@ class BatchRunner(ABC):
                 short = False
                 try:
                     done = run(part)
-                except torch.OutOfMemoryError as error:
+                except (MemoryError, RuntimeError) as error:
+                    if not _out_of_memory(error):
+                        raise
                     short = True
                     if len(part) == 1:
                         raise ElmokitError(
                             f"a sentence of {len(part[0][1])} tokens does not fit into the memory of {self.device}; "
-                            f"split it, or run with device='cpu' or dtype='bfloat16'"
+                            f"split it, or run with {FALLBACKS.get(self.device.type, ELSEWHERE)}"
                         ) from error
                 if not short:
                     yield part, done
@@ -120,6 +124,11 @@ class Built:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Built, ()
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Python's and NumPy's errors, CUDA's, and torch's on a CPU, which has no kind of its own."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def positions(batch: Sequence[Placed]) -> int:

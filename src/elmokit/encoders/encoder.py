@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import ClassVar, Literal, TypedDict, Unpack, overload
 
@@ -12,11 +12,9 @@ from torch import Tensor
 
 from elmokit.batch import plan_batches
 from elmokit.encoders.batches import BatchRunner, Built
-from elmokit.encoders.choice import Choice
-from elmokit.encoders.given import Given, Request, read_request
-from elmokit.encoders.ordered import Embedding, in_order
 from elmokit.encoders.places import FLOATS, batch_budget, pick_device, pick_dtype
-from elmokit.encoders.shape import Vectors, per_sentence, pooled
+from elmokit.encoders.results import Choice, Embedding, Shape, Vectors, per_sentence, pooled, run_batches
+from elmokit.formats.given import Given, Request, read_request
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence, Tokenizer
@@ -47,7 +45,7 @@ class Options(TypedDict, total=False):
 class Encoder(ABC):
     """A model that turns sentences into vectors, one per word and layer; what every model in elmokit is to its users.
 
-    What may be given is told in `elmokit.encoders.given`: a string is one sentence and gets its own answer; a list of
+    What may be given stands in `elmokit.formats.given`: a string is one sentence and gets its own answer; a list of
     strings is a list of sentences; a tokenised sentence is a list of tokens inside a list; generators, dataset columns
     and `Path`s are read as streams. The options are the same everywhere:
 
@@ -258,7 +256,7 @@ class Encoder(ABC):
         request: Request,
         runner: BatchRunner,
         choice: Choice,
-        shape: Callable[[Tensor, Tensor], list[Vectors]],
+        shape: Shape,
         batch_tokens: int | None,
         *,
         progress: bool,
@@ -268,7 +266,7 @@ class Encoder(ABC):
         per_token = 1 if pool else 4 * int(np.prod(self._axes(choice)))  # bytes that a token's result takes
         window = min(max(AHEAD_BYTES // (per_token * budget), 1), 64)
         batches = plan_batches(request.sentences, batch_tokens=budget, window=window)
-        results = in_order(batches, runner, choice, shape)
+        results = run_batches(batches, runner, choice, shape)
         if not progress:
             return results
         from rich.console import Console

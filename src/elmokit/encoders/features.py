@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from elmokit.batch import TokenBatch, build_batch
 from elmokit.encoders.elmo.carry import RowStates
 from elmokit.encoders.encoder import Encoder, Layers
-from elmokit.encoders.given import read_tokens
 from elmokit.errors import InputError
+from elmokit.formats.given import read_tokens
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import MixConfig, ScalarMix
 from elmokit.text import Sentence

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.encoders.encoder import Encoder
-from elmokit.encoders.given import Given, read_request
 from elmokit.errors import FormatError, InputError
+from elmokit.formats.given import Given, read_request
 from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
 from elmokit.index.growth import GrowthReport, add_text, drop_run, locked, read_segments
 from elmokit.index.hnsw import Graph, checksum_of, load_usearch, make_graph

@@ -9,21 +9,20 @@ elmo.encode("One sentence.")                # (D,)
 elmo.encode_tokens(["A sentence.", "B."])   # [(T, D), ...]
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.batch import build_batch, plan_batches
+from elmokit.batch import build_batch, in_order, plan_batches
 from elmokit.errors import InputError
 from elmokit.export.described import Description
 from elmokit.export.session import CPU, OnnxSession
-from elmokit.formats import read_sentences
+from elmokit.formats.given import Given, Request, read_request
 from elmokit.layers import LayerChoice
-from elmokit.text import Sentence, Tokenizer, load_tokenizer
+from elmokit.text import DeferredTokenizer, Sentence, Tokenizer
 
 __all__ = ["OnnxElmo", "OnnxEmbedding"]
 
@@ -31,7 +30,6 @@ BATCH_TOKENS = 1024  # positions per batch: past it the products of all steps ou
 AHEAD = 8  # batches read ahead, so that sentences of like length run together
 
 Vectors = NDArray[np.float32]
-Given = str | Sentence | Path | Iterable[str | Sentence | Sequence[str]]
 
 
 class OnnxEmbedding(NamedTuple):
@@ -44,9 +42,8 @@ class OnnxEmbedding(NamedTuple):
 class OnnxElmo:
     """A folder made by `elmokit export --to onnx`, with the calls of `Elmo`.
 
-    A string is one sentence and gets its own answer; a list of strings is a list of sentences; a tokenised sentence is
-    a list of tokens inside a list; a `Path` is a file of sentences. `layers` is in the grammar of `elmokit.layers`.
-    The vectors are those of `Elmo` to 1e-5, whatever the batch.
+    What may be given is what `Elmo` takes; see `elmokit.formats.given`. `layers` is in the grammar of `elmokit.layers`.
+    The vectors are those of `Elmo` to 1e-5, whatever the batch and from any number of threads.
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None, providers: Sequence[str] = CPU) -> None:
@@ -56,6 +53,8 @@ class OnnxElmo:
         if self.described.kind != "onnx":
             raise InputError(f"{self.folder}: holds {self.described.file}, not an ONNX model; export it with --to onnx")
         self.codec = self.described.codec.build(self.described.max_characters)
+        named = self.described.tokenizer, self.described.tokenizer_version
+        self.tokenizer: Tokenizer = DeferredTokenizer(*named)  # the one that the model was trained with
         path = self.folder / self.described.file
         self.session = OnnxSession(path, self.described, threads=threads, providers=providers)
 
@@ -74,11 +73,6 @@ class OnnxElmo:
         """L, the number of layers."""
         return len(self.layer_names)
 
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The one the model was trained with; loaded when the first text comes."""
-        return load_tokenizer(self.described.tokenizer, self.described.tokenizer_version)
-
     def encode(
         self,
         sentences: Given,
@@ -88,15 +82,16 @@ class OnnxElmo:
         normalise: bool = False,
     ) -> Vectors:
         """One vector per sentence, the mean over its tokens: (N, D), or (D,) for one string; zero for an empty one."""
+        request = read_request(sentences, tokenizer=self.tokenizer)
         found = [
             made.vectors.sum(axis=-2) / max(len(made.sentence), 1)
-            for made in self.stream(sentences, layers=layers, batch_tokens=batch_tokens)
+            for made in self._run(request, layers=layers, batch_tokens=batch_tokens)
         ]
         if not found:
             depth = (self.depth,) if LayerChoice.parse(layers).kind == "all" else ()
             return np.zeros((0, *depth, LayerChoice.parse(layers).width(self.depth, self.width)), dtype=np.float32)
         vectors = _unit(np.stack(found)) if normalise else np.stack(found)  # (N, D)
-        return vectors[0] if isinstance(sentences, str | Sentence) else vectors
+        return vectors[0] if request.single else vectors
 
     def encode_tokens(
         self,
@@ -107,9 +102,10 @@ class OnnxElmo:
         normalise: bool = False,
     ) -> Vectors | list[Vectors]:
         """One vector per token: a list of (T, D), or (T, D) for one string."""
-        made = self.stream(sentences, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
+        request = read_request(sentences, tokenizer=self.tokenizer)
+        made = self._run(request, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
         found = [embedding.vectors for embedding in made]
-        return found[0] if isinstance(sentences, str | Sentence) else found
+        return found[0] if request.single else found
 
     def encode_layers(self, sentences: Given, *, batch_tokens: int = BATCH_TOKENS) -> Vectors | list[Vectors]:
         """Every layer of every token: a list of (L, T, D), or (L, T, D) for one string; layer 0 knows no context."""
@@ -124,37 +120,26 @@ class OnnxElmo:
         normalise: bool = False,
     ) -> Iterator[OnnxEmbedding]:
         """`encode_tokens` for input of any length: (sentence, vectors) pairs in input order, in bounded memory."""
+        request = read_request(sentences, tokenizer=self.tokenizer)
+        return self._run(request, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
+
+    def _run(
+        self, request: Request, *, layers: str | int | LayerChoice, batch_tokens: int, normalise: bool = False
+    ) -> Iterator[OnnxEmbedding]:
         if batch_tokens < 1:
             raise InputError(f"batch_tokens is {batch_tokens}; at least 1 is needed")
         choice = LayerChoice.parse(layers)
-        choice.indices(self.depth)  # a layer that is not there is told before anything runs
-        waiting: dict[int, OnnxEmbedding] = {}
-        due = 0
-        for batch in plan_batches(self._read(sentences), batch_tokens=batch_tokens, window=AHEAD):
-            values = self.session.layers(build_batch([sentence for _, sentence in batch], self.codec))  # (L, B, T, D)
-            for row, (position, sentence) in enumerate(batch):
-                chosen = choice.apply(values[:, row, 1 : len(sentence) + 1])  # without boundaries and padding
-                vectors = _unit(chosen) if normalise else chosen.copy()  # not a view of the whole batch
-                waiting[position] = OnnxEmbedding(sentence, vectors)
-            while due in waiting:
-                yield waiting.pop(due)
-                due += 1
+        choice.indices(self.depth)  # a layer that is not there is named before anything runs
 
-    def _read(self, given: Given) -> Iterator[Sentence]:
-        if isinstance(given, Path):
-            yield from read_sentences(given, tokenizer=self.tokenizer)
-            return
-        for item in (given,) if isinstance(given, str | Sentence) else given:
-            if isinstance(item, str):
-                yield self.tokenizer.tokenize(item)
-            elif isinstance(item, Sentence):
-                yield item
-            elif isinstance(item, list | tuple) and all(isinstance(token, str) for token in item):
-                yield Sentence.of(item)
-            else:
-                raise InputError(
-                    f"cannot embed {type(item).__name__} {item!r:.60}; expected strings, token lists or Sentences"
-                )
+        def run() -> Iterator[tuple[int, OnnxEmbedding]]:
+            for batch in plan_batches(request.sentences, batch_tokens=batch_tokens, window=AHEAD):
+                values = self.session.layers(build_batch([sentence for _, sentence in batch], self.codec))  # (L,B,T,D)
+                for row, (position, sentence) in enumerate(batch):
+                    chosen = choice.apply(values[:, row, 1 : len(sentence) + 1])  # without boundaries and padding
+                    vectors = _unit(chosen) if normalise else chosen.copy()  # not a view of the whole batch
+                    yield position, OnnxEmbedding(sentence, vectors)
+
+        return in_order(run())
 
 
 def _unit(vectors: Vectors) -> Vectors:

@@ -11,10 +11,10 @@ from elmokit.batch import plan_batches
 from elmokit.chars import BOS, EOS
 from elmokit.encoders.batches import Placed
 from elmokit.encoders.elmo.runner import Runner
-from elmokit.encoders.given import Given, read_request
 from elmokit.encoders.places import batch_budget, pick_device, pick_dtype
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError
+from elmokit.formats.given import Given, read_request
 from elmokit.kernels import LstmState
 from elmokit.lm.output import OutputLayer
 from elmokit.lm.predictions import (

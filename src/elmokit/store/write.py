@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from elmokit.encoders.choice import Choice
 from elmokit.encoders.encoder import Encoder, Layers
-from elmokit.encoders.given import Given, read_request
 from elmokit.encoders.places import batch_budget, pick_device
+from elmokit.encoders.results import Choice
 from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats import atomic_path
+from elmokit.formats.given import Given, read_request
 from elmokit.formats.resumable import Log, open_log, read_chunks
 from elmokit.store.arrays import write_npz, write_safetensors
 from elmokit.store.hdf5 import write_hdf5

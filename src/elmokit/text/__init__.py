@@ -1,5 +1,8 @@
 """Text to sentences of tokens, with offsets."""
 
+from collections.abc import Sequence
+from functools import cached_property
+
 from elmokit.errors import InputError
 from elmokit.text.english import EnglishTokenizer
 from elmokit.text.sentence import Sentence, Tokenizer, WhitespaceTokenizer, unescape_treebank
@@ -27,3 +30,20 @@ def load_tokenizer(name: str, version: int | None = None) -> Tokenizer:
                 )
             return kind()
     raise InputError(f"no tokenizer {name!r}; available are {', '.join(TOKENIZERS)}")
+
+
+class DeferredTokenizer:
+    """A tokenizer by name and version, loaded when the first text comes: tokenised input never needs it."""
+
+    def __init__(self, name: str, version: int) -> None:
+        self.name, self.version = name, version
+
+    @cached_property
+    def loaded(self) -> Tokenizer:
+        return load_tokenizer(self.name, self.version)
+
+    def tokenize(self, text: str) -> Sentence:
+        return self.loaded.tokenize(text)
+
+    def split(self, text: str) -> Sequence[Sentence]:
+        return self.loaded.split(text)

@@ -19,7 +19,7 @@ from elmokit.compat.allennlp.state import CarriedState
 from elmokit.encoders.elmo.encoder import CACHE_WORDS
 from elmokit.encoders.elmo.runner import Runner
 from elmokit.encoders.places import pick_device
-from elmokit.encoders.shape import per_sentence
+from elmokit.encoders.results import per_sentence
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from elmokit.encoders.elmo.runner import Runner
-from elmokit.encoders.given import sentences_of
-from elmokit.encoders.shape import per_sentence
+from elmokit.encoders.results import per_sentence
+from elmokit.formats.given import sentences_of
 from elmokit.kernels import LstmState
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.bilm import BiLM, State

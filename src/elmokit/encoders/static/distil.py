@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from elmokit.encoders.encoder import Encoder, Layers
-from elmokit.encoders.given import Given
 from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
+from elmokit.formats.given import Given
 
 
 def distil_words(

@@ -4,7 +4,8 @@
 ["a string", "another"]       sentences, each cut into words by the model's tokenizer
 [["a", "sentence"], ["b"]]    sentences already cut into tokens
 [Sentence, Sentence]          the same, as elmokit's own type
-generators, dataset columns   any iterable of strings, or of token lists, read once and never held as a whole
+generators, columns           any iterable of strings, or of token lists, read once and never held as a whole;
+                              of a table (pandas, polars, pyarrow, datasets) one column, not the table
 Path("file.txt.gz")           a file: a line is a sentence; .jsonl, .conllu and .parquet by their names
 """
 
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import InputError
-from elmokit.formats import read_sentences
+from elmokit.formats.read import read_sentences
 from elmokit.text import Sentence, Tokenizer
 
 ACCEPTED = "a string, a list of strings (sentences), a list of token lists, Sentence objects, or a Path to a text file"
+
+TEXT_COLUMNS = ("text", "sentence", "sentences", "texts", "content", "tokens")  # usual names
 
 Given = str | Sentence | Path | Iterable[str] | Iterable[Sentence] | Iterable[list[str]] | Iterable[tuple[str, ...]]
 
@@ -39,6 +42,12 @@ def read_request(given: Any, *, tokenizer: Tokenizer) -> Request:
         return Request(iter([given]), True, 1)
     if isinstance(given, Path):
         return Request(read_sentences(given, tokenizer=tokenizer), False, None)
+    if (columns := _columns(given)) is not None:
+        name = next((name for name in columns if name in TEXT_COLUMNS), columns[0] if columns else "text")
+        raise InputError(
+            f"cannot embed a table ({type(given).__name__} with columns {', '.join(columns)}): give the column that "
+            f'holds the texts, as in encode(table["{name}"])'
+        )
     if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
         raise InputError(f"cannot embed {_named(given)}; expected {ACCEPTED}")
     total = len(given) if isinstance(given, Sized) else None
@@ -82,6 +91,14 @@ def _tokens(item: list[Any] | tuple[Any, ...], k: int) -> Sentence:
             hint = "; a document is given as its sentences, one list level less" if isinstance(token, list) else ""
             raise InputError(f"token {t} of sentence {k} is {_named(token)}; expected a string{hint}")
     return Sentence.of(item)
+
+
+def _columns(given: object) -> list[str] | None:
+    """The names of a table's columns; None for anything else. Its library need not be installed."""
+    names = getattr(given, "column_names", None)  # pyarrow, datasets
+    if names is None:
+        names = getattr(given, "columns", None)  # pandas, polars
+    return None if names is None else [str(name) for name in names]
 
 
 def _named(thing: object) -> str:

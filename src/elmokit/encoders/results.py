@@ -1,0 +1,121 @@
+"""From the layers of a batch to what a call returns: the chosen layers, an array per sentence, in the input's order."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elmokit.batch import in_order
+from elmokit.encoders.batches import BatchRunner, Placed
+from elmokit.encoders.transfers import download, upload
+from elmokit.errors import InputError
+from elmokit.kernels.cpu.copies import as_array, take_rows
+from elmokit.layers import LayerChoice, LayerStack
+from elmokit.nn.mix import ScalarMix
+from elmokit.text import Sentence
+
+Vectors = NDArray[np.floating[Any]]
+Shape = Callable[[Tensor, Tensor], list[Vectors]]  # values and mask of a batch to one array per sentence
+
+
+class Embedding(NamedTuple):
+    """One sentence and its vectors, as `stream` yields them."""
+
+    sentence: Sentence
+    vectors: Vectors  # (T, D), or (L, T, D) for layers="all"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a call makes of the layers of a batch: a choice of layers, or a trained mix."""
+
+    layers: LayerChoice
+    mix: ScalarMix | None = None
+
+    @classmethod
+    def of(cls, layers: str | int | LayerChoice | None, mix: ScalarMix | None, *, default: str) -> "Choice":
+        if layers is not None and mix is not None:
+            raise InputError(
+                f"both layers={layers!r} and a mix were given; a mix already weighs the layers, give one of them"
+            )
+        return cls(LayerChoice.parse(default if layers is None else layers), mix)
+
+    def axes(self, depth: int, width: int) -> tuple[int, ...]:
+        """The shape of one position's result: (D,), or (L, D) where the layers stay apart."""
+        if self.mix is not None:
+            return (width,)
+        last = self.layers.width(depth, width)
+        return (depth, last) if self.layers.kind == "all" else (last,)
+
+    def on(self, device: torch.device, dtype: torch.dtype) -> Callable[[LayerStack], tuple[Tensor, Tensor]]:
+        """From a stack to its values without boundaries, (B, T, D) or (L, B, T, D), and their mask (B, T)."""
+        if self.mix is None:
+            return self._pick
+        mix = copy.deepcopy(self.mix).to(device, dtype).eval()  # the user's own may be in training, or elsewhere
+        return lambda stack: (mix(stack), stack.inner().mask)
+
+    def _pick(self, stack: LayerStack) -> tuple[Tensor, Tensor]:
+        if not stack.bounded:
+            return self.layers.apply(stack.values), stack.mask
+        mask = stack.mask[:, 2:]  # as in `inner`, but only what was chosen is masked
+        values = stack.values[:, :, 1:-1]
+        if (array := as_array(values)) is not None:
+            return torch.from_numpy(self.layers.apply(array) * mask.numpy()[..., None]), mask
+        return self.layers.apply(values) * mask[..., None], mask
+
+
+def run_batches(
+    batches: Iterable[list[Placed]], runner: BatchRunner, choice: Choice, shape: Shape
+) -> Iterator[Embedding]:
+    """The embeddings of all sentences, in the order of the input."""
+    apply = choice.on(runner.device, runner.dtype)
+
+    @torch.inference_mode()
+    def run(batch: list[Placed]) -> list[Vectors]:
+        return shape(*apply(runner.stack([sentence for _, sentence in batch])))
+
+    def results() -> Iterator[tuple[int, Embedding]]:
+        for batch in batches:
+            for part, made in runner.fitted(batch, run):
+                for (position, sentence), vectors in zip(part, made, strict=True):
+                    yield position, Embedding(sentence, vectors)
+
+    return in_order(results())
+
+
+def per_sentence(values: Tensor, mask: Tensor, *, normalise: bool = False) -> list[Vectors]:
+    """(..., B, T, D) to B arrays (..., T, D) of real positions; the padding never leaves the device.
+
+    The device brings each sentence's vectors together, all layers of it, so what arrives is cut and not copied again.
+    """
+    *layers, B, T, D = values.shape
+    L = math.prod(layers)
+    real = mask.cpu().numpy()  # (B, T)
+    places = np.arange(L * B * T).reshape(L, B, T).transpose(1, 0, 2)  # (B, L, T) into the flattened (L * B * T)
+    wanted = places[np.broadcast_to(real[:, None], places.shape)]  # (L * N,): sentence by sentence, layer by layer
+    rows = widened(take_rows(values.reshape(-1, D), upload(wanted, values.device)))  # (L * N, D)
+    if normalise:
+        rows = torch.nn.functional.normalize(rows, dim=-1)
+    counts: list[int] = real.sum(axis=1).tolist()
+    parts = download(rows, [L * count for count in counts])
+    return [part.reshape(*layers, count, D) for part, count in zip(parts, counts, strict=True)]
+
+
+def pooled(values: Tensor, mask: Tensor, *, normalise: bool = False) -> list[Vectors]:
+    """(..., B, T, D) to B means over real positions (..., D); zero for a sentence without any."""
+    counts = mask.sum(dim=1).clamp(min=1)  # (B,)
+    means = widened(values).sum(dim=-2) / counts[:, None]  # (..., B, D); padding is zero
+    if normalise:
+        means = torch.nn.functional.normalize(means, dim=-1)
+    return list(np.moveaxis(means.cpu().numpy(), -2, 0))
+
+
+def widened(values: Tensor) -> Tensor:
+    """float64 stays; anything narrower becomes float32, since NumPy has no bfloat16 and sums need the room."""
+    return values if values.dtype == torch.float64 else values.float()
