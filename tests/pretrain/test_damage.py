@@ -1,9 +1,11 @@
 """Files of a run that were damaged, cut or written by someone else: a clear error or a note, nothing else."""
 
 import json
+import os
 import random
 import re
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +194,30 @@ def test_settings_of_a_run(text: Path, folder: Path) -> None:
         ended = runs.run_here(runs.pretraining(text, output=folder, steps=40))
         assert ended.status in (0, 2), ended.said
         assert ended.said.count("\n") == (1 if ended.status else 2), ended.said
+
+
+def test_a_checkpoint_is_on_the_disk_before_the_older_one_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of the calls that make files survive a power failure."""
+    calls: list[str] = []
+    sync, replace, unlink = os.fsync, os.replace, os.unlink
+
+    def synced(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        calls.append("sync folder" if is_folder else "sync file")
+        sync(descriptor)
+
+    def replaced(source: Any, target: Any) -> None:
+        calls.append(f"move {Path(target).name}")
+        replace(source, target)
+
+    def unlinked(path: Any, **options: Any) -> None:
+        if Path(path).suffix == ".pt":
+            calls.append(f"remove {Path(path).name}")
+        unlink(path, **options)
+
+    save_checkpoint(tmp_path, 1, {"a": 1}, keep=1)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    monkeypatch.setattr(os, "unlink", unlinked)
+    save_checkpoint(tmp_path, 2, {"a": 2}, keep=1)
+    assert calls == ["sync file", "move step-000000002.pt", "sync folder", "remove step-000000001.pt"]

@@ -21,12 +21,21 @@ from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import load_finetune_config
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.finetune import Output
-from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, load_pretrained, save_pretrained
+from elmokit.weights import (
+    AdaptiveTensors,
+    Pretrained,
+    SoftmaxTensors,
+    TokenizerSpec,
+    load_pretrained,
+    save_pretrained,
+)
 
 QUICK: dict[str, Any] = {"steps": 40, "valid_every": 40, "checkpoint_every": 20, "softmax_epochs": 0.3}
 MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs"
 # The order in which bilm-tf's published vocabulary has the marks.
 VOCABULARY = ("</S>", "<S>", "<UNK>", ".", "gives", "the", "some", "cat", "milk", "today", "elsewhere")
+# Another order, in which bringing the marks to the front and back are not the same permutation.
+SCATTERED = (".", "gives", "</S>", "the", "some", "<UNK>", "cat", "milk", "<S>", "today", "elsewhere")
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +64,18 @@ def numbers_in(said: str) -> tuple[float, float]:
     return float(words[2]), float(words[-2])
 
 
-def test_a_model_with_softmax_keeps_its_words(with_softmax: Pretrained, text: Path, tmp_path: Path) -> None:
-    save_pretrained(with_softmax, tmp_path / "model")
+@pytest.mark.parametrize("words", [VOCABULARY, SCATTERED])
+def test_a_model_with_softmax_keeps_its_words(
+    with_softmax: Pretrained, text: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    save_pretrained(replace(with_softmax, vocabulary=words), tmp_path / "model")
     ended = tuned(tmp_path / "model", text, tmp_path / "out")
     before, after = numbers_in(ended.said)
     assert after < 0.8 * before
     assert not (tmp_path / "out" / "softmax").exists()
     assert not (tmp_path / "out" / "official").exists()
     saved = load_pretrained(tmp_path / "out" / "model")
-    assert saved.vocabulary == VOCABULARY  # in its own order
+    assert saved.vocabulary == words  # in its own order
     told = saved.extra["finetuning"]
     assert told["heldout_perplexity_before"]["mean"] == pytest.approx(before, abs=0.01)
     assert told["heldout_perplexity"]["mean"] == pytest.approx(after, abs=0.01)
@@ -183,6 +195,54 @@ def test_what_does_not_fit_is_refused(with_softmax: Pretrained) -> None:
     with pytest.raises(WeightsError, match="the vocabulary lacks <S> <UNK>"):
         Output.of(replace(with_softmax, vocabulary=("</S>", *map(str, range(10)))), config)
     assert Output.of(replace(with_softmax, vocabulary=None), config).softmax is None  # rows of unknown words
+
+
+def test_rows_come_back_to_their_words(with_softmax: Pretrained) -> None:
+    model = replace(with_softmax, vocabulary=SCATTERED)
+    output = Output.of(model, load_finetune_config())
+    assert output.vocabulary is not None
+    assert output.vocabulary.words[:4] == ("<S>", "</S>", "<UNK>", ".")
+    assert isinstance(output.softmax, SoftmaxTensors)
+    assert isinstance(model.softmax, SoftmaxTensors)
+    for k, word in enumerate(output.vocabulary.words):
+        assert torch.equal(output.softmax.weight[k], model.softmax.weight[SCATTERED.index(word)])
+    for found, wanted in zip(output.restored(output.softmax), model.softmax, strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_another_version_of_the_tokenizer_is_refused(with_softmax: Pretrained, text: Path, tmp_path: Path) -> None:
+    save_pretrained(replace(with_softmax, tokenizer=TokenizerSpec("english", 999)), tmp_path / "model")
+    command = runs.finetuning(tmp_path / "model", text, output=tmp_path / "out", **{**QUICK, "tokenizer": "auto"})
+    ended = runs.run_here(command)
+    assert (ended.status, ended.said.count("\n")) == (2, 1)
+    assert "tokenizer 'english' version 999 was asked for, but this elmokit has version" in ended.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_either_stage_it_says_so_and_resumes(text: Path, tmp_path: Path, number: signal.Signals) -> None:
+    save_pretrained(models.tiny().pretrained, tmp_path / "model")
+    settings: dict[str, Any] = {**QUICK, "steps": 100_000, "softmax_epochs": 1000.0}
+    process = runs.start(runs.finetuning(tmp_path / "model", text, output=tmp_path / "out", **settings))
+    runs.wait_for_step(tmp_path / "out" / "softmax", 25, process)
+    process.send_signal(number)
+    ended = runs.end(process)
+    assert ended.status == 128 + number
+    step = runs.checkpoint_of(tmp_path / "out" / "softmax")["progress"]["step"]
+    assert ended.said.splitlines()[1:] == [f"stopped at step {step:,}; the same command resumes there"]
+    second = runs.start(runs.finetuning(tmp_path / "model", text, output=tmp_path / "out", **settings))
+    runs.wait_for_step(tmp_path / "out" / "softmax", step + 10, second)
+    busy = runs.run_here(runs.finetuning(tmp_path / "model", text, output=tmp_path / "out", **settings))
+    assert "another process trains there" in busy.said
+    second.kill()
+    runs.end(second)
+
+
+def test_an_output_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
+    save_pretrained(models.tiny().pretrained, tmp_path / "model")
+    (tmp_path / "file").write_text("")
+    ended = runs.run_here(runs.finetuning(tmp_path / "model", text, output=tmp_path / "file" / "out", **QUICK))
+    assert (ended.status, ended.said.count("\n")) == (2, 1)
+    assert "out: cannot be written: Not a directory" in ended.said
 
 
 def test_another_model_in_the_same_folder_is_refused(text: Path, tmp_path: Path) -> None:

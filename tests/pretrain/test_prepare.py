@@ -16,6 +16,7 @@ from elmokit.pretrain.corpus.text import Corpus
 from elmokit.text import load_tokenizer
 
 SPACES = load_tokenizer("whitespace")
+SPACES_NOW = (SPACES.name, SPACES.version)
 
 
 @pytest.fixture
@@ -232,3 +233,13 @@ def test_unusable_requests(text: Path, tmp_path: Path) -> None:
         CorpusPlan(vocab_size=3)
     with pytest.raises(ConfigError, match="fixed vocabulary"):
         CorpusPlan(vocab_size=9, vocabulary=Vocabulary(SPECIALS))
+
+
+def test_text_of_another_tokenizer_version_is_prepared_again(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(corpus_of(text), tmp_path / "out", workers=1)
+    assert prepare(corpus_of(text), tmp_path / "out", workers=1, progress=refuse).tokenizer == SPACES_NOW
+    monkeypatch.setattr(type(SPACES), "version", SPACES.version + 1)
+    again = prepare(corpus_of(text), tmp_path / "out", workers=1)
+    assert again.tokenizer.version == SPACES_NOW[1] + 1
