@@ -47,7 +47,7 @@ UPOS = 3  # column of CoNLL-U
 SEMCOR = ("brown1", "brown2", "brownv")
 EVERY = 15.0  # seconds between lines of progress
 # The tagger of ner and chunk reads nothing but the encoder's vectors, so that what comes out measures them.
-PLAIN_TAGGER = {"word_dim": 0, "char_dim": 0, "layers": 1, "hidden": 200, "elmo_l2": 0.0, "elmo_dropout": 0.0}
+PLAIN_TAGGER = {"word_dim": 0, "char_dim": 0, "lstm_layers": 1, "hidden": 200, "elmo_l2": 0.0, "elmo_dropout": 0.0}
 
 
 @dataclass(frozen=True)

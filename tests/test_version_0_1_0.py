@@ -229,7 +229,7 @@ class TestIndexes:
         pytest.importorskip("usearch", reason="usearch is not installed: pip install 'elmokit[neighbours]'")
 
     def neighbours(self, cli: Cli, index: str) -> list[dict[str, Any]]:
-        asked = cli("neighbors", index, "Zoë gives the owl some hay today.", "--word", "owl", "--jsonl", "-n", 5)
+        asked = cli("neighbors", index, "Zoë gives the owl some hay today.", "--word", "owl", "--json", "-n", 5)
         assert asked.code == 0, asked.err
         return [json.loads(line) for line in asked.out.splitlines()]
 

@@ -38,7 +38,7 @@ def main() -> None:
 
             warnings.showwarning = say  # type: ignore[assignment]
             warnings.simplefilter("always", ElmokitWarning)
-            app()
+            app(prog_name="elmokit")
         except BaseException as error:
             from elmokit.errors import ElmokitError
 

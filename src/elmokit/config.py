@@ -65,14 +65,23 @@ Share = Annotated[float, Range(0, 1)]
 Measured = Annotated[float, Range(finite=False)]  # a result, which may have been infinite
 
 
-def setting(default: Any, help: str, *, part: str = "") -> Any:
-    """A field with its help text; `part` names a group of fields that some commands leave out."""
-    return field(default=default, metadata={"help": help, "part": part})
+def setting(default: Any, help: str, *, part: str = "", was: str = "") -> Any:
+    """A field with its help text.
+
+    `part` names a group of fields that some commands leave out; `was` is its name in older files, which is read, too.
+    """
+    return field(default=default, metadata={"help": help, "part": part, "was": was})
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """A dataclass as values that JSON and TOML hold; dataclasses inside become objects."""
-    return asdict(config)
+def plain(config: Any, *, former: bool = False) -> dict[str, Any]:
+    """A dataclass as values that JSON and TOML hold; dataclasses inside become objects.
+
+    `former` gives renamed fields the names they had before, for digests that must stay the same.
+    """
+    values = asdict(config)
+    if former:
+        return {f.metadata.get("was") or f.name: values[f.name] for f in fields(config)}
+    return values
 
 
 def revive(
@@ -252,7 +261,8 @@ class _Reader:
 
     def fit_fields(self, kind: Any, values: Mapping[str, Any], path: str, *, every: bool) -> dict[str, Any]:
         """The values by field name, each in its field's type; `every`: those without a default must be there."""
-        known = _defaults(kind)
+        known, before = _defaults(kind), _former_names(kind)
+        values = {before.get(name, name): value for name, value in values.items()}
         if not self.ignore_unknown and (unknown := sorted(set(values) - set(known))):
             inside = f" in {path}" if path else ""
             names = ", ".join(sorted(known))
@@ -355,6 +365,13 @@ def _defaults(kind: Any) -> dict[str, bool]:
         return {name: name in kind._field_defaults for name in kind._fields}
     made = [f for f in fields(kind) if f.init]
     return {f.name: f.default is not MISSING or f.default_factory is not MISSING for f in made}
+
+
+@cache
+def _former_names(kind: Any) -> dict[str, str]:
+    """What fields were called before, and are called now."""
+    named = {f.metadata["was"]: f.name for f in fields(kind) if f.metadata.get("was")} if is_dataclass(kind) else {}
+    return named
 
 
 def _expected(hint: Any) -> str:

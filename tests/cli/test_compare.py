@@ -43,4 +43,4 @@ def test_a_word_that_is_not_there(cli: Cli, model_folder: Path) -> None:
     assert "'bank' is not a word of sentence 2; its words are: the river" in done.err
     once = cli("compare", "the bank", "--word", "bank", "-m", model_folder)
     assert once.code == 2
-    assert "stands only once" in once.err
+    assert "occurs only once" in once.err

@@ -135,7 +135,7 @@ def test_info_tells_how_this_cpu_runs_it(model, tmp_path, monkeypatch, machine, 
         monkeypatch.setenv(name, value)
     c_library.cache_clear()
     try:
-        assert f"float32 unless told otherwise; C functions not compiled: {told}" in run("info", model)
+        assert f"float32 by default; C functions not compiled: {told}" in run("info", model)
         run("convert", model, tmp_path / "own", "--dtype", "int8")
         mode = "int8" if cpu_features().onednn else "float32"
         facts = json.loads(run("info", tmp_path / "own", "--json"))

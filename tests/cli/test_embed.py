@@ -38,6 +38,7 @@ def test_a_file_to_hdf5_counts_what_it_met(cli: Cli, model_folder: Path, elmo: E
     assert done.out == ""
     assert done.err.splitlines() == [
         f"{tmp_path / 'out.h5'}: 6 sentences, 16 tokens",
+        "  lines read as sentences",
         "  empty sentences, blank lines among them: 1 (kept without vectors)",
         "  repeated sentences: 1 (written each time)",
         "  words over 48 characters or bytes: 1 (cut there, as in training)",

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import typer
 
-from elmokit.cli import app
+from elmokit.cli import GROUPS
+from elmokit.tasks.catalogue import CATALOGUE
 
 Cli = Callable[..., Any]
-DOCSTRINGS = {c.callback.__name__: c.callback.__doc__ or "" for c in app.registered_commands if c.callback}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+DOCSTRINGS = {name: c.__doc__ or "" for name, c in COMMANDS.items() if not isinstance(c, typer.Typer)}
 
 
 @pytest.mark.parametrize("name", DOCSTRINGS)
@@ -21,3 +24,31 @@ def test_help_fits_and_keeps_its_examples(name: str, cli: Cli, monkeypatch: pyte
     stripped = [line.strip() for line in shown]
     missing = [line for line in examples if line and line not in stripped]
     assert not missing, "lines of more than 74 characters are wrapped, and an example needs prose around it"
+
+
+def test_all_commands_are_shown_in_groups_with_whole_sentences(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = cli("--help").out
+    assert max(map(len, shown.splitlines())) <= 80
+    for title, group in GROUPS.items():
+        own = shown.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
+        words = " ".join(own.split())
+        for name, command in group.items():
+            sentence = words.partition(f"{name} ")[2]
+            assert sentence, name
+            if name in DOCSTRINGS:
+                first = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
+                assert first.endswith(".")
+                assert sentence.startswith(first)
+    assert "..." not in shown.partition("Options:")[2]  # nothing is cut
+
+
+@pytest.mark.parametrize("task", CATALOGUE)
+@pytest.mark.parametrize("command", ["train", "ablate"])
+def test_help_of_tasks_fits(command: str, task: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = cli(command, task, "--help")
+    assert shown.code == 0
+    prose = [line for line in shown.out.splitlines() if not line.startswith("      ")]
+    assert max(map(len, prose)) <= 80
+    assert "--layers" not in shown.out.replace("--elmo-layers", "").replace("--lstm-layers", "")

@@ -115,7 +115,7 @@ def test_progress_and_where_it_resumes(
 
 
 def test_a_line_is_a_sentence_on_request(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
-    whole = cli("index", corpus, "-o", tmp_path / "whole", "-m", model_folder, "--lines")
+    whole = cli("index", corpus, "-o", tmp_path / "whole", "-m", model_folder, "--lines", "sentences")
     cut = cli("index", corpus, "-o", tmp_path / "cut", "-m", model_folder)
     assert "read: 12 sentences" in whole.err
     assert "passed over: 3" in whole.err
@@ -138,7 +138,7 @@ def test_concordance(cli: Cli, index: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_json_lines(cli: Cli, index: Path) -> None:
-    done = cli("neighbors", index, "The play was long, they play it.", "-w", "play", "-p", 6, "--jsonl")
+    done = cli("neighbors", index, "The play was long, they play it.", "-w", "play", "-p", 6, "--json")
     records = [json.loads(line) for line in done.out.splitlines()]
     contexts = [r for r in records if r["kind"] == "context"]
     assert len(contexts) == 5
@@ -178,7 +178,7 @@ class TestDrift:
     def test_texts_and_indexes_say_the_same(self, cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.txt"
         other.write_text("The play of light on water. Let it play over the park and its actors.\n" * 9)
-        common = ("--min-count", 3, "--jsonl")
+        common = ("--min-count", 3, "--json")
         texts = cli("drift", corpus, other, "-m", model_folder, "--keep", tmp_path / "kept", *common)
         assert texts.code == 0, texts.err
         found = [json.loads(line) for line in texts.out.splitlines()]
@@ -201,7 +201,7 @@ class TestDrift:
 
     def test_words_that_are_missing_or_rare_are_told_and_left_out(self, cli: Cli, index: Path, tmp_path: Path) -> None:
         (tmp_path / "words.txt").write_text("play\nplayy\nnight\n")
-        done = cli("drift", index, index, "--words", tmp_path / "words.txt", "--min-count", 5, "--jsonl")
+        done = cli("drift", index, index, "--words", tmp_path / "words.txt", "--min-count", 5, "--json")
         assert done.code == 0, done.err
         assert [json.loads(line)["word"] for line in done.out.splitlines()] == ["play"]
         assert "'playy' is not in" in done.err
@@ -210,10 +210,10 @@ class TestDrift:
         (tmp_path / "words.txt").write_text("xyzzy\n")
         done = cli("drift", index, index, "--words", tmp_path / "words.txt")
         assert done.code == 2
-        assert "none of the words stands in both" in done.err
+        assert "none of the words occurs in both" in done.err
 
     def test_no_word_in_common(self, cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
         (tmp_path / "short.txt").write_text("Nothing here.\n")
         done = cli("drift", corpus, tmp_path / "short.txt", "-m", model_folder)
         assert done.code == 2
-        assert "no word stands 10 times in both texts" in done.err
+        assert "no word occurs 10 times in both texts" in done.err

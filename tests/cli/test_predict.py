@@ -9,6 +9,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from elmokit.cli.flags import Command
 from elmokit.cli.perplexity import perplexity
 from elmokit.cli.predict import predict
 from elmokit.errors import ElmokitError, InputError, WeightsError
@@ -39,10 +40,10 @@ def model(tmp_path_factory) -> Path:
     return folder
 
 
-def run(command, *args) -> str:
+def run(command, *args, stdin=None) -> str:
     app = typer.Typer()
-    app.command()(command)
-    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    app.command(cls=Command)(command)
+    result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
     if isinstance(result.exception, ElmokitError):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -131,10 +132,12 @@ def test_perplexity_of_paragraphs_and_with_carried_state(model, tmp_path):
     file = tmp_path / "paragraphs.txt"
     file.write_text("He sat on the bank. The river of the bank.\nOn the mat. He sat.\n")
     texts = ["He sat on the bank.", "The river of the bank.", "On the mat.", "He sat."]
-    assert json.loads(run(perplexity, "--model", model, file, "--json", "--split"))["mean"] == pytest.approx(
+    assert json.loads(run(perplexity, "--model", model, file, "--json"))["mean"] == pytest.approx(
         lm.perplexity(texts).mean
     )
-    carried = json.loads(run(perplexity, "--model", model, file, "--json", "--split", "--carried", "--streams", 2))
+    whole = json.loads(run(perplexity, "--model", model, file, "--json", "--lines", "sentences"))
+    assert (whole["sentences"], whole["lines"]) == (2, "sentences")
+    carried = json.loads(run(perplexity, "--model", model, file, "--json", "--carried", "--streams", 2))
     assert carried["mean"] == pytest.approx(lm.perplexity(texts, carried=True, streams=2).mean)
 
 
@@ -154,3 +157,30 @@ def test_one_sided_models_show_what_they_have(tmp_path):
     table = run(predict, "on the ___", "-m", tmp_path / "forward")
     assert "from the right" not in table
     assert json.loads(run(perplexity, "--model", tmp_path / "forward", "on the mat", "--json"))["backward"] is None
+
+
+def test_files_and_standard_input_mean_what_they_mean_to_embed(model, tmp_path, monkeypatch):
+    """0.1.0 predicted for the literal strings 'small.txt' and '-'."""
+    file = tmp_path / "small.txt"
+    file.write_text("He sat on the ___ . The river of the bank.\n\nOn the ___ he sat.\nthe river of\n")
+    expected = [
+        json.loads(run(predict, text, "-m", model, "--json", "--device", "cpu"))
+        for text in ("He sat on the ___ .", "On the ___ he sat.", "the river of")
+    ]
+    given = ("-m", model, "--json", "--device", "cpu")
+    shown = [json.loads(line) for line in run(predict, file, *given).splitlines()]
+    assert shown == expected  # of a paragraph with a blank, the sentences that have one
+    monkeypatch.chdir(tmp_path)
+    assert [json.loads(line) for line in run(predict, "small.txt", *given).splitlines()] == expected
+    assert [json.loads(line) for line in run(predict, "*.txt", *given).splitlines()] == expected
+    piped = run(predict, "-", *given, stdin=file.read_bytes())
+    assert [json.loads(line) for line in piped.splitlines()] == expected
+    whole = [json.loads(line) for line in run(predict, file, *given, "--lines", "sentences").splitlines()]
+    assert [len(record["tokens"]) for record in whole] == [12, 6, 3]  # a record for every line with words
+    with pytest.raises(InputError, match=r"missing\.txt: no such file"):
+        run(predict, "missing.txt", *given)
+
+
+def test_several_sentences_are_named_above_their_tables(model):
+    shown = run(predict, "on the ___", "the ___ of", "-m", model, "--device", "cpu", "--top", 1).splitlines()
+    assert [line for line in shown if "___" in line] == ["on the ___", "the ___ of"]

@@ -28,8 +28,8 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
 def test_table_and_numbers(cli: Cli, texts: tuple[Path, Path], model_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "scores.json"
     done = cli(
-        "probe", *texts, "-e", model_folder, "--label", "type", "--label", "column:2", "--layers", "each",
-        "--layers", "mix", "--json", out, "--device", "cpu", "--cache", tmp_path / "cache",
+        "probe", *texts, "-m", model_folder, "--label", "type", "--label", "column:2", "--layers", "each",
+        "--layers", "mix", "--output", out, "--device", "cpu", "--cache", tmp_path / "cache",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "type  3 labels; always the most frequent: 50.0" in done.out
@@ -44,7 +44,7 @@ def test_table_and_numbers(cli: Cli, texts: tuple[Path, Path], model_folder: Pat
 def test_curve_and_charts(cli: Cli, texts: tuple[Path, Path], model_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="charts need altair: pip install 'elmokit[plots]'")
     bars, curve = tmp_path / "bars.svg", tmp_path / "curve.svg"
-    given = ("probe", *texts, "-e", model_folder, "-e", f"elmo:{model_folder}", "--layers", "0", "--device", "cpu")
+    given = ("probe", *texts, "-m", model_folder, "-m", f"elmo:{model_folder}", "--layers", "0", "--device", "cpu")
     done = cli(*given, "--plot", bars)
     assert done.code == 0, done.err
     assert str(model_folder) in done.out  # two of the same name are told apart by all of it
@@ -56,9 +56,9 @@ def test_curve_and_charts(cli: Cli, texts: tuple[Path, Path], model_folder: Path
 
 
 def test_what_cannot_be_is_told_before_work(cli: Cli, texts: tuple[Path, Path], model_folder: Path) -> None:
-    assert "--curve '1,x' not understood" in cli("probe", *texts, "-e", model_folder, "--curve", "1,x").err
-    assert "ends in .html" in cli("probe", *texts, "-e", model_folder, "--plot", "chart.bmp").err
-    assert "'verb' not understood" in cli("probe", *texts, "-e", model_folder, "--label", "verb").err
+    assert "--curve '1,x' not understood" in cli("probe", *texts, "-m", model_folder, "--curve", "1,x").err
+    assert "ends in .html" in cli("probe", *texts, "-m", model_folder, "--plot", "chart.bmp").err
+    assert "'verb' not understood" in cli("probe", *texts, "-m", model_folder, "--label", "verb").err
 
 
 def test_short_names() -> None:

@@ -22,7 +22,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_groups_and_numbers(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "senses.json"
     given = ("-w", "play", "-m", model_folder, "--device", "cpu")
-    done = cli("senses", corpus, *given, "--clusters", 2, "--json", out)
+    done = cli("senses", corpus, *given, "--clusters", 2, "--output", out)
     assert done.code == 0, done.err
     assert "6 uses of 'play'" in done.out  # copies of a sentence count once
     assert done.out.count("3 uses, 50%") == 2
@@ -45,5 +45,5 @@ def test_picture(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> 
 def test_a_word_that_is_not_there(cli: Cli, corpus: Path, model_folder: Path) -> None:
     done = cli("senses", corpus, "-w", "cricket", "-m", model_folder)
     assert done.code == 2
-    assert "'cricket' stands 0 times" in done.err
+    assert "'cricket' occurs 0 times" in done.err
     assert "no such file" in cli("senses", "nothing.txt", "-w", "play").err

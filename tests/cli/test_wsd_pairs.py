@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 def test_wsd(cli: Cli, folder: Path, model_folder: Path) -> None:
     done = cli(
         "wsd", folder / "semcor.tsv", "--index", folder / "index.sense", "--data", folder / "data.xml",
-        "--gold", folder / "gold.txt", "-e", model_folder, "--json", folder / "out.json", "--device", "cpu",
+        "--gold", folder / "gold.txt", "-m", model_folder, "--output", folder / "out.json", "--device", "cpu",
     )  # fmt: skip
     assert done.code == 0, done.err
     rows = {row["layers"]: row for row in json.loads((folder / "out.json").read_text(encoding="utf-8"))}
@@ -60,14 +60,14 @@ def test_wsd(cli: Cli, folder: Path, model_folder: Path) -> None:
 def test_wsd_with_keys_of_another_wordnet(cli: Cli, folder: Path, model_folder: Path) -> None:
     (folder / "index.sense").write_text("dog%1:05:00:: 02084071 1 42\n", encoding="utf-8")
     given = ("--index", folder / "index.sense", "--data", folder / "data.xml", "--gold", folder / "gold.txt")
-    done = cli("wsd", folder / "semcor.tsv", *given, "-e", model_folder)
+    done = cli("wsd", folder / "semcor.tsv", *given, "-m", model_folder)
     assert done.code == 2
     assert "belong to another WordNet" in done.err
 
 
 def test_pairs(cli: Cli, folder: Path, model_folder: Path) -> None:
     out = folder / "out.json"
-    given = ("-e", model_folder, "--layers", "each", "--json", out, "--device", "cpu")
+    given = ("-m", model_folder, "--layers", "each", "--output", out, "--device", "cpu")
     done = cli("pairs", folder / "ratings.txt", *given)
     assert done.code == 0, done.err
     rows = json.loads(out.read_text(encoding="utf-8"))
@@ -84,6 +84,6 @@ def test_pairs(cli: Cli, folder: Path, model_folder: Path) -> None:
 def test_pairs_chart(cli: Cli, folder: Path, model_folder: Path) -> None:
     pytest.importorskip("altair", reason="charts need altair: pip install 'elmokit[plots]'")
     chart = folder / "pairs.svg"
-    done = cli("pairs", folder / "ratings.txt", "-e", model_folder, "--plot", chart, "--device", "cpu")
+    done = cli("pairs", folder / "ratings.txt", "-m", model_folder, "--plot", chart, "--device", "cpu")
     assert done.code == 0, done.err
     assert "100.0" in chart.read_text(encoding="utf-8")

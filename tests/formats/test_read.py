@@ -90,6 +90,30 @@ def test_parquet(tmp_path: Path) -> None:
         tokens(path)
 
 
+def test_lines_are_sentences_or_paragraphs(tmp_path: Path) -> None:
+    english = load_tokenizer("english")
+    text = "He sat. She ran.\n\nIt rained.\n"
+    (tmp_path / "in.txt").write_text(text)
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in text.splitlines()))
+    for name in ("in.txt", "in.jsonl"):
+        lines = [s.tokens for s in read_sentences(tmp_path / name, tokenizer=english)]
+        assert lines == [("He", "sat", ".", "She", "ran", "."), (), ("It", "rained", ".")]
+        split = list(read_sentences(tmp_path / name, tokenizer=english, lines="paragraphs"))
+        assert [s.tokens for s in split] == [("He", "sat", "."), ("She", "ran", "."), (), ("It", "rained", ".")]
+        assert [s.start for s in split] == [0, 8, 0, 0]
+    with pytest.raises(InputError, match="lines is 'words'; expected one of sentences, paragraphs"):
+        list(read_sentences(tmp_path / "in.txt", tokenizer=english, lines="words"))  # type: ignore[arg-type]
+
+
+def test_tokenised_files_keep_their_tokens_and_sentences(tmp_path: Path) -> None:
+    """`index` and `senses` of 0.1.0 cut the text of CoNLL-U again."""
+    rows = "".join(f"{k}\t{w}" + "\t_" * 8 + "\n" for k, w in enumerate(("He", "sat.", "She", "ran."), 1))
+    (tmp_path / "in.conllu").write_text(f"# text = He sat. She ran.\n{rows}\n")
+    for lines in ("sentences", "paragraphs"):
+        found = read_sentences(tmp_path / "in.conllu", tokenizer=load_tokenizer("english"), lines=lines)  # type: ignore[arg-type]
+        assert [s.tokens for s in found] == [("He", "sat.", "She", "ran.")]
+
+
 def test_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"elmokit\[parquet\]"):

@@ -14,7 +14,7 @@ SMALL = {
     "char_dim": 4,
     "char_filters": "2:8",
     "hidden": 8,
-    "layers": 1,
+    "lstm_layers": 1,
     "dropout": 0.1,
     "elmo_dropout": 0.1,
     "batch_size": 8,

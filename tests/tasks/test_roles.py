@@ -23,7 +23,7 @@ from elmokit.tasks.words import WordFeaturesConfig, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
 
 ENGLISH = load_tokenizer("english")
-SMALL = RoleSettings(predicate_dim=4, hidden=16, layers=4, dropout=0.0)
+SMALL = RoleSettings(predicate_dim=4, hidden=16, lstm_layers=4, dropout=0.0)
 
 
 def made_up(n: int, seed: int) -> list[Proposition]:
@@ -183,11 +183,11 @@ def test_the_configuration_rebuilds_the_network() -> None:
 
 def test_a_saved_model_labels_text_and_words(tmp_path: Path) -> None:
     train = made_up(12, 6)
-    flags = {"hidden": 4, "layers": 2, "predicate_dim": 2, "word_dim": 4, "char_dim": 0, "epochs": 1}
+    flags = {"hidden": 4, "lstm_layers": 2, "predicate_dim": 2, "word_dim": 4, "char_dim": 0, "epochs": 1}
     encoder = Elmo(models.tiny().pretrained, device="cpu")
     model = train_task(ROLES, load_setup(ROLES, flags=flags), train, train[:4], encoder=encoder, device="cpu")
     assert list(model.mixes) == ["input"]
-    assert default_setup(ROLES, quick=True).settings.layers == 8
+    assert default_setup(ROLES, quick=True).settings.lstm_layers == 8
     folder = model.save(tmp_path / "model", with_encoder=True)
     labeller = RoleLabeller.from_pretrained(folder, device="cpu")
     text = "the n1 *v2* n3 and n0 *v1* n1"

@@ -123,4 +123,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="each once"):
         replace(tagger.config, labels=("O", "O"))
     with pytest.raises(ConfigError, match="0 layers"):
-        replace(tagger.config, layers=0)
+        replace(tagger.config, lstm_layers=0)

@@ -105,7 +105,7 @@ def test_without_an_encoder_and_with_the_forerunner(tmp_path: Path) -> None:
     plain = train_task(NER, small_setup(elmo_at="none", epochs=2), train, dev, device="cpu")
     assert plain.encoder is None
     assert not plain.mixes
-    setup = load_setup(TAGLM, flags={**SMALL, "layers": 2, "epochs": 8, "decay": 1.0})
+    setup = load_setup(TAGLM, flags={**SMALL, "lstm_layers": 2, "epochs": 8, "decay": 1.0})
     model = train_task(TAGLM, setup, train, dev, encoder=tiny_elmo(), device="cpu")
     assert model.trained is not None
     assert model.trained.best.score > 0.8

@@ -1,12 +1,11 @@
-"""The command line: one file per command; heavy imports are inside the commands, so that --help is quick."""
+"""`elmokit`: the commands in their groups. Heavy imports are inside the commands, so that --help is quick."""
 
 import inspect
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperGroup
 
-from elmokit.cli.ablate import ablate
 from elmokit.cli.apply import apply
 from elmokit.cli.compare import compare
 from elmokit.cli.convert import convert
@@ -15,7 +14,7 @@ from elmokit.cli.elmo import elmo
 from elmokit.cli.embed import embed
 from elmokit.cli.evaluate import evaluate
 from elmokit.cli.export import export
-from elmokit.cli.finetune import finetune
+from elmokit.cli.flags import Command
 from elmokit.cli.index import index
 from elmokit.cli.info import info
 from elmokit.cli.mixes import mixes
@@ -23,56 +22,55 @@ from elmokit.cli.neighbors import neighbors
 from elmokit.cli.pairs import pairs
 from elmokit.cli.perplexity import perplexity
 from elmokit.cli.predict import predict
-from elmokit.cli.pretrain import pretrain
+from elmokit.cli.pretrain import finetune_command, pretrain_command
 from elmokit.cli.probe import probe
+from elmokit.cli.sample_text import sample_text
 from elmokit.cli.senses import senses
-from elmokit.cli.train import train
+from elmokit.cli.train import ablate, train
 from elmokit.cli.wsd import wsd
 
+GROUPS: dict[str, dict[str, Any]] = {
+    "Vectors": {"embed": embed, "compare": compare, "elmo": elmo},
+    "The language model": {"predict": predict, "perplexity": perplexity},
+    "Training models": {"pretrain": pretrain_command, "finetune": finetune_command, "sample-text": sample_text},
+    "Models on disk": {"info": info, "convert": convert, "export": export},
+    "Tasks": {"train": train, "evaluate": evaluate, "apply": apply, "ablate": ablate, "mixes": mixes},
+    "Words in a corpus": {"index": index, "neighbors": neighbors, "senses": senses, "drift": drift},
+    "What the layers know": {"probe": probe, "wsd": wsd, "pairs": pairs},
+}
 
-class Command(TyperCommand):
-    """A command whose help leaves examples, the indented paragraphs of its docstring, as they are."""
 
-    def __init__(self, *args: Any, help: str | None = None, **options: Any) -> None:
-        paragraphs = inspect.cleandoc(help or "").split("\n\n")
-        kept = [f"\b\n{p}" if p.startswith("    ") else p for p in paragraphs]  # the mark for "do not wrap"
-        super().__init__(*args, help="\n\n".join(kept), **options)
+class Commands(TyperGroup):
+    """Help with the commands in groups, each with a whole sentence."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for group in GROUPS.values() for name in group]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:11}", _sentence(self.get_command(ctx, name))) for name in group])
+
+
+def _sentence(command: Any) -> str:
+    """The first sentence of a command's help."""
+    return " ".join(inspect.cleandoc(command.short_help or command.help or "").partition("\n\n")[0].split())
 
 
 app = typer.Typer(
     name="elmokit",
-    help="Deep contextual word vectors (ELMo). `elmokit COMMAND --help` explains a command with examples.",
+    cls=Commands,
+    help="Deep contextual word vectors (ELMo). `elmokit COMMAND --help` explains a command, with examples.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain: quick, no boxes to narrow the text, and <UNK> is not taken for a tag
-    pretty_exceptions_enable=False,  # a traceback is for those who debug; what users can mend is told in a line
+    pretty_exceptions_enable=False,  # a traceback is for those who debug; what users can correct is one line
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-
-for command in (
-    embed,
-    elmo,
-    compare,
-    info,
-    convert,
-    export,
-    pretrain,
-    finetune,
-    perplexity,
-    predict,
-    index,
-    neighbors,
-    drift,
-    probe,
-    senses,
-    wsd,
-    pairs,
-    mixes,
-    evaluate,
-    apply,
-):
-    app.command(cls=Command)(command)
-app.add_typer(train)
-app.add_typer(ablate)
+for name, command in {name: made for group in GROUPS.values() for name, made in group.items()}.items():
+    if isinstance(command, typer.Typer):
+        app.add_typer(command)
+    else:
+        app.command(name, cls=Command)(command)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,29 +5,32 @@ from typing import Annotated, Any
 
 import typer
 
+from elmokit.cli.flags import OLD_ENCODER, Device, Json, MovedEncoderOption, old_spellings
 
+
+@old_spellings(OLD_ENCODER)
 def apply(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model that `elmokit train` made.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Task model made by elmokit train.")],
     inputs: Annotated[
-        list[str], typer.Argument(metavar="TEXT|FILE", help="Text itself, files, or - for standard input.")
+        list[str],
+        typer.Argument(metavar="FILE|TEXT", help="Files, folders, patterns, - for standard input, or text."),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write: .jsonl, or .conll where the task has such.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write: .jsonl or, for some tasks, .conll."),
     ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option("-m", "--encoder", help="Where the encoder is, if not where it was in training."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    encoder: MovedEncoderOption = None,
+    json_output: Json = False,
+    device: Device = "auto",
 ) -> None:
-    """Let a task model work on text.
+    """Run a task model on text.
 
         elmokit apply model "Jane lives in Paris. Bob does not."
         elmokit apply model letters.txt -o found.jsonl
         cat letters.txt | elmokit apply model - -o found.conll
 
-    Without -o the result is shown to be read. In JSON lines there is one object per example (of most tasks, a
-    sentence), with its text, and places as character offsets from the beginning of the text or line that it stands in.
+    JSON has one object per example (for most tasks, a sentence), with its text. Offsets are in characters, from the
+    beginning of the text or line.
     """
     from json import dumps
 
@@ -35,15 +38,16 @@ def apply(
 
     from elmokit.cli.inputs import is_source
     from elmokit.cli.progress import counting
+    from elmokit.cli.show import print_json
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs, write_text
     from elmokit.formats.streams import mend
     from elmokit.tasks.saved import TaskModel
 
-    sources = [(argument, is_source(argument)) for argument in inputs]  # a mistyped name is told before a model loads
+    sources = [(argument, is_source(argument)) for argument in inputs]  # a wrong name is an error before a model loads
     if output is not None and output.suffix not in (".jsonl", ".conll"):
         raise InputError(f"{output}: expected a name that ends in .jsonl or .conll")
-    loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(model, encoder=encoder, device=device)
+    loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(folder, encoder=encoder, device=device)
     task, examples = loaded.task, []
     for argument, is_file in sources:
         if not is_file:
@@ -53,10 +57,13 @@ def apply(
             examples += task.read_text(source, loaded.setup.settings, loaded.tokenizer)
     with counting("working, examples") as told:
         found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
-    if output is None:
+    if json_output:
+        print_json(task.record(example, prediction) for example, prediction in found)
+    elif output is None:
         console = Console(highlight=False, soft_wrap=True)
         for example, prediction in found:
             console.print(task.show(example, prediction))
+    if output is None:
         return
     if output.suffix == ".conll":
         lines = [task.conll(example, prediction) for example, prediction in found]

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.flags import Device, EncoderOption, Json, Tokenized
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,33 +17,25 @@ ACROSS = 6  # columns of numbers that fit into 80 characters
 
 
 def compare(
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Two or more sentences with the word in.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Sentences that contain the word.")],
     word: Annotated[str, typer.Option("--word", "-w", help="The word to compare.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help="Model folder, archive or hub id, bert:NAME, gpt:NAME, or static vectors; default bundled.",
-        ),
-    ] = None,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    model: EncoderOption = None,
+    tokenized: Tokenized = False,
+    json_output: Json = False,
+    device: Device = "auto",
 ) -> None:
-    """Show, layer by layer, how alike a word is in different contexts.
+    """Show how alike a word is in different contexts, layer by layer.
 
         elmokit compare "He sat on the bank." "She went to the bank." -w bank
 
-    Each number is a cosine: 1 the same vector, 0 nothing in common. The token layer knows no context, so one spelling
-    has one vector there; the layers above tell the uses apart. A word that stands in a sentence several times is
-    compared in each place.
+    Each number is a cosine: 1 for the same vector, 0 for nothing in common. The token layer does not see the context,
+    so a word has the same vector there in every sentence; the layers above differ. If a sentence contains the word
+    several times, each occurrence is compared.
     """
     from rich.console import Console
     from rich.text import Text
 
-    from elmokit.cli.show import cosine
+    from elmokit.cli.show import cosine, print_json
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.text import load_tokenizer
@@ -51,8 +45,27 @@ def compare(
     sentences = [tokenizer.tokenize(text) for text in texts]
     places = [(s, t) for s, sentence in enumerate(sentences) for t in _occurrences(sentence, word, s)]
     if len(places) < 2:
-        raise InputError(f"{word!r} stands only once; give two sentences with it, or one that has it twice")
+        raise InputError(f"{word!r} occurs only once; give two sentences with it, or one that has it twice")
     layers = encoder.encode_layers(sentences)
+    names = [*encoder.layer_names, "average"]
+    pairs, found = [], []
+    for a in range(len(places)):
+        for b in range(a + 1, len(places)):
+            first, second = (layers[s][:, t] for s, t in (places[a], places[b]))  # (L, D) each
+            each = [cosine(x, y) for x, y in zip(first, second, strict=True)]
+            pairs.append((a, b))
+            found.append([*each, cosine(first.mean(axis=0), second.mean(axis=0))])
+    if json_output:
+        print_json(
+            {
+                "word": [sentences[s].tokens[t] for s, t in (places[a], places[b])],
+                "sentence": [places[a][0], places[b][0]],
+                "position": [places[a][1], places[b][1]],
+                "cosines": dict(zip(names, values, strict=True)),
+            }
+            for (a, b), values in zip(pairs, found, strict=True)
+        )
+        return
     console = Console(highlight=False)
     for number, (s, t) in enumerate(places, 1):
         tokens = sentences[s].tokens
@@ -61,21 +74,13 @@ def compare(
         )
         console.print(shown)
     console.print()
-    names = [*encoder.layer_names, "average"]
-    pairs, found = [], []
-    for a in range(len(places)):
-        for b in range(a + 1, len(places)):
-            first, second = (layers[s][:, t] for s, t in (places[a], places[b]))  # (L, D) each
-            each = [cosine(x, y) for x, y in zip(first, second, strict=True)]
-            mean = cosine(first.mean(axis=0), second.mean(axis=0))
-            pairs.append(f"{a + 1} and {b + 1}")
-            found.append([f"{value:.3f}" for value in (*each, mean)])
+    heads, rows = [f"{a + 1} and {b + 1}" for a, b in pairs], [[f"{x:.3f}" for x in values] for values in found]
     if len(names) <= ACROSS:
-        console.print(_table("places", names, pairs, found))
+        console.print(_table("places", names, heads, rows))
         return
     for at in range(0, len(pairs), ACROSS):  # many layers go down the page, as many pairs as fit across it
         some = slice(at, at + ACROSS)
-        console.print(_table("layer", pairs[some], names, list(zip(*found[some], strict=True))))
+        console.print(_table("layer", heads[some], names, list(zip(*rows[some], strict=True))))
 
 
 def _table(corner: str, heads: "Sequence[str]", sides: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> "Table":
@@ -91,7 +96,7 @@ def _table(corner: str, heads: "Sequence[str]", sides: "Sequence[str]", rows: "S
 
 
 def _occurrences(sentence: "Sentence", word: str, number: int) -> list[int]:
-    """Where the word stands: as spelled if it does, else whatever its case."""
+    """Where the word is: as spelled if it is there, else in any case."""
     from elmokit.errors import InputError
 
     exact = [t for t, token in enumerate(sentence.tokens) if token == word]

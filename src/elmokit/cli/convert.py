@@ -29,30 +29,30 @@ def convert(
         Target, typer.Option(help="elmokit: safetensors; official: HDF5 with options.json.")
     ] = Target.elmokit,
     dtype: Annotated[
-        Numbers | None, typer.Option(help="Type of the stored numbers; default as they are. int8 is for elmokit only.")
+        Numbers | None,
+        typer.Option(help="Type of the stored numbers; default: unchanged. Only elmokit's format has int8."),
     ] = None,
-    softmax: Annotated[bool, typer.Option(help="Keep the output layer, where the model has one.")] = True,
+    softmax: Annotated[bool, typer.Option(help="Keep the output layer, if the model has one.")] = True,
     softmax_words: Annotated[
-        int | None, typer.Option(min=1, help="Keep this many words of the output layer, the most frequent ones.")
+        int | None, typer.Option(min=1, help="Keep only the most frequent words of the output layer, this many.")
     ] = None,
-    options: Annotated[Path | None, typer.Option(help="options.json, where it does not lie with the weights.")] = None,
-    vocabulary: Annotated[Path | None, typer.Option(help="vocab.txt, where it does not lie with the weights.")] = None,
+    options: Annotated[Path | None, typer.Option(help="options.json, if it is not beside the weights.")] = None,
+    vocabulary: Annotated[Path | None, typer.Option(help="vocab.txt, if it is not beside the weights.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
     licence: Annotated[str | None, typer.Option(help="The model's licence, for its card, such as cc-by-4.0.")] = None,
     language: Annotated[str | None, typer.Option(help="The model's language, for its card, such as en.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
 ) -> None:
-    """Convert a model: official or ELMoForManyLangs files to elmokit's own, and elmokit's to official ones.
-
-    A folder, an archive as model repositories ship them, or a hub id goes in, a folder comes out:
+    """Convert a model between the official format, ELMoForManyLangs' and elmokit's own.
 
         elmokit convert elmo-original/ my-elmo/
         elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
         elmokit convert my-elmo/ small/ --dtype int8 --softmax-words 30000
         elmokit convert my-elmo/ for-allennlp/ --to official
 
-    Official files come back bit for bit from elmokit's own, options.json included, unless --dtype changes the numbers.
-    ELMoForManyLangs models have dictionaries that the official format has no place for, so they go to elmokit's only.
+    A conversion from official to elmokit's format and back gives the same files, bit for bit, unless --dtype changes
+    the numbers. ELMoForManyLangs models cannot become official ones, since that format has no place for their
+    dictionaries.
     """
     from dataclasses import replace
 

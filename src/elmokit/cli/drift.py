@@ -5,6 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.flags import (
+    OLD_JSONL,
+    OLD_LINES,
+    Device,
+    EncoderOption,
+    Json,
+    Lines,
+    LinesOption,
+    Plot,
+    old_spellings,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -13,48 +25,48 @@ if TYPE_CHECKING:
     from elmokit.text import Sentence
 
 
+@old_spellings({**OLD_LINES, **OLD_JSONL})
 def drift(
     first: Annotated[str, typer.Argument(metavar="CORPUS1", help="Text (file, folder, pattern) or an index.")],
     second: Annotated[str, typer.Argument(metavar="CORPUS2", help="The other one, of the same kind.")],
     words: Annotated[
-        Path | None, typer.Option(help="File of words to look at; default all that are frequent in both.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Only the words in this file; default: all that are frequent in both."),
     ] = None,
     by: Annotated[str, typer.Option(help="Rank by prt, apd or jsd.")] = "prt",
     number: Annotated[int, typer.Option("--number", "-n", help="Words to show.", min=1)] = 20,
-    examples: Annotated[int, typer.Option(help="Occurrences of each corpus to show for a word.", min=0)] = 2,
-    min_count: Annotated[int, typer.Option(help="Occurrences that a word needs in each corpus.", min=2)] = 10,
-    per_word: Annotated[int, typer.Option(help="Occurrences looked at in each corpus at most.", min=2)] = 200,
-    clusters: Annotated[int, typer.Option(help="Groups of uses for jsd.", min=2)] = 5,
+    examples: Annotated[int, typer.Option(help="Occurrences to show of a word in each corpus.", min=0)] = 2,
+    min_count: Annotated[int, typer.Option(help="Only words with this many occurrences in each corpus.", min=2)] = 10,
+    per_word: Annotated[int, typer.Option(help="Occurrences to compare in each corpus at most.", min=2)] = 200,
+    clusters: Annotated[int, typer.Option(help="Number of groups of uses for jsd.", min=2)] = 5,
     keep: Annotated[
-        Path | None, typer.Option(help="Folder to keep the two indexes of texts in, for another time.")
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the indexes of the two texts here, for another run.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the words shown: .html, .svg, .pdf, .png or .json (needs altair).")
-    ] = None,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON lines with all words, for programs.")] = False,
-    layers: Annotated[str, typer.Option(help="For texts: which layer, or average, concat:1,2 ...")] = "top",
-    whole_lines: Annotated[
-        bool, typer.Option("--lines", help="A line is a sentence; else a paragraph, to be cut into sentences.")
-    ] = False,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="For texts: model, as in elmokit embed; default bundled.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    plot: Plot = None,
+    json_output: Json = False,
+    layers: Annotated[
+        str, typer.Option(help="For texts, layers of the vectors: top, 1, average, concat:1,2 ...")
+    ] = "top",
+    lines: LinesOption = Lines.paragraphs,
+    model: EncoderOption = None,
+    device: Device = "auto",
 ) -> None:
     """Rank words by how differently they are used in two corpora or periods.
 
         elmokit drift letters-1860.txt news-2010.txt
         elmokit drift index1/ index2/ --words words.txt --plot drift.html
 
-    prt is the distance of a word's mean vectors, apd the mean distance of its occurrences across the corpora, jsd the
-    divergence of the shares of its groups of uses; p says how often chance alone would move the means as far apart.
-    The examples are the occurrences of each corpus that are most unlike the other's.
+    prt is the distance between a word's mean vectors in the two corpora, apd the mean distance between its occurrences
+    in one and in the other. For jsd, its uses are put into groups, and the shares of the groups are compared. p says
+    how often chance alone would move the means as far apart. The examples are those most unlike the other corpus.
     """
     from contextlib import ExitStack
+    from dataclasses import asdict
     from tempfile import TemporaryDirectory
 
     from elmokit.analysis.drift import DriftConfig, measure_drift
-    from elmokit.cli.corpus import read_words
+    from elmokit.cli.inputs import read_words, told_lines
+    from elmokit.cli.show import print_json
     from elmokit.errors import InputError
     from elmokit.index import Index
     from elmokit.index.settings import MANIFEST
@@ -79,13 +91,14 @@ def drift(
             pair = (Index.open(first), Index.open(second))
         else:
             folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="elmokit-drift-")))
-            pair = _index_texts((first, second), folder, wanted, config, layers, model, device, whole_lines=whole_lines)
+            pair = _index_texts((first, second), folder, wanted, config, layers, model, device, lines=lines)
+            typer.echo(told_lines(lines), err=True)
         found = measure_drift(*pair, words=_present(pair, wanted) if wanted else None, config=config)
         rare = sorted({*(wanted or ())} - {drift.word for drift in found})
         if rare:
             typer.echo(f"left out, not {min_count} times in both: {', '.join(rare)}", err=True)
-        if jsonl:
-            _print_json(found)
+        if json_output:
+            print_json(map(asdict, found))
         else:
             _print(found[:number], len(found), (first, second), config)
         if plot is not None:
@@ -93,7 +106,7 @@ def drift(
 
 
 def _present(pair: "tuple[Index, Index]", wanted: "Sequence[str]") -> list[str]:
-    """The words that stand in both; of the others it is said what comes close."""
+    """The words that are in both; for the others, prints what comes close."""
     from elmokit.analysis.neighbours import require_word
     from elmokit.errors import InputError
 
@@ -107,7 +120,7 @@ def _present(pair: "tuple[Index, Index]", wanted: "Sequence[str]") -> list[str]:
         else:
             present.append(word)
     if not present:
-        raise InputError("none of the words stands in both corpora")
+        raise InputError("none of the words occurs in both corpora")
     return present
 
 
@@ -120,15 +133,14 @@ def _index_texts(
     model: str | None,
     device: str,
     *,
-    whole_lines: bool,
+    lines: str,
 ) -> "tuple[Index, Index]":
     """Only words that are frequent enough in both are embedded, so the texts are read twice."""
     from collections import Counter
 
-    from elmokit.cli.corpus import name_corpus, read_corpus
+    from elmokit.cli.inputs import name_corpus, read_inputs
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
-    from elmokit.formats import ReadReport
     from elmokit.index import ENGLISH_STOP_WORDS, Index, IndexSettings
 
     names = [name_corpus([corpus]) for corpus in corpora]
@@ -137,14 +149,7 @@ def _index_texts(
     encoder = load_encoder(model, device=device)
 
     def read(corpus: str) -> "Iterator[Sentence]":
-        return read_corpus(
-            [corpus],
-            tokenizer=encoder.tokenizer,
-            whole_lines=whole_lines,
-            format="auto",
-            field="text",
-            report=ReadReport(),
-        )
+        return read_inputs([corpus], tokenizer=encoder.tokenizer, lines=lines)
 
     if wanted is None:
         counts = [Counter(token for sentence in read(corpus) for token in sentence.tokens) for corpus in corpora]
@@ -153,7 +158,7 @@ def _index_texts(
         wanted = sorted(w for w in common if any(map(str.isalpha, w)) and w.casefold() not in stop)
         if not wanted:
             raise InputError(
-                f"no word stands {config.min_count} times in both texts; give longer ones or a smaller --min-count"
+                f"no word occurs {config.min_count} times in both texts; give longer ones or a smaller --min-count"
             )
     settings = IndexSettings(layers=layers, words=tuple(wanted), per_word=config.per_word)
     first, second = (
@@ -161,14 +166,6 @@ def _index_texts(
         for corpus, place, name in zip(corpora, ("first", "second"), names, strict=True)
     )
     return first, second
-
-
-def _print_json(found: "Sequence[WordDrift]") -> None:
-    import json
-    from dataclasses import asdict
-
-    for word in found:
-        typer.echo(json.dumps(asdict(word), ensure_ascii=False))
 
 
 def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], config: "DriftConfig") -> None:
@@ -180,7 +177,7 @@ def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], con
 
     console = Console(highlight=False)
     if not found:
-        console.print(f"no word stands {config.min_count} times in both")
+        console.print(f"no word occurs {config.min_count} times in both")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.add_column("word")

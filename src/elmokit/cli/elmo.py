@@ -8,31 +8,28 @@ import typer
 
 def elmo(
     input_file: Annotated[
-        Path, typer.Argument(help="One tokenised sentence per line; .gz, .xz, .zst too, - for stdin.")
+        Path, typer.Argument(help="One tokenised sentence per line; also .gz, .xz, .zst; - for standard input.")
     ],
     output_file: Annotated[Path, typer.Argument(help="HDF5 file to write; it appears when it is complete.")],
     all_layers: Annotated[bool, typer.Option("--all", help="Write all layers: (layers, tokens, width).")] = False,
     top: Annotated[bool, typer.Option("--top", help="Write the top layer: (tokens, width).")] = False,
     average: Annotated[bool, typer.Option("--average", help="Write the mean of all layers: (tokens, width).")] = False,
     options_file: Annotated[
-        str | None, typer.Option(help="options.json of the model, or with it alone a folder, archive or hub id.")
+        str | None,
+        typer.Option(help="options.json of the model; or, without --weight-file, a model folder, archive or hub id."),
     ] = None,
     weight_file: Annotated[str | None, typer.Option(help="HDF5 weights of the model.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences per batch; carried state depends on it.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sentences in a batch; the carried state depends on it.")] = 64,
     cuda_device: Annotated[int, typer.Option(help="Number of the GPU; -1 for the CPU.")] = -1,
-    forget_sentences: Annotated[
-        bool, typer.Option("--forget-sentences", help="Leave sentence_to_index out of the file.")
-    ] = False,
+    forget_sentences: Annotated[bool, typer.Option("--forget-sentences", help="Leave out sentence_to_index.")] = False,
     use_sentence_keys: Annotated[
-        bool, typer.Option("--use-sentence-keys", help="Sentences as keys instead of line numbers.")
+        bool, typer.Option("--use-sentence-keys", help="Name datasets by sentence, not by line number.")
     ] = False,
-    stateless: Annotated[
-        bool, typer.Option("--stateless", help="Start every sentence from zero instead of carrying state on.")
-    ] = False,
+    stateless: Annotated[bool, typer.Option("--stateless", help="Start every sentence from a zero state.")] = False,
 ) -> None:
-    """Embed a file as AllenNLP's `elmo` command did, state carried from batch to batch.
+    """Embed a file as AllenNLP's elmo command did.
 
-    Scripts that called it need the new name in front, nothing else; --options-file alone may also name a whole model:
+    Takes the same arguments. The state is carried from batch to batch. --options-file alone can name a whole model:
 
         elmokit elmo sentences.txt vectors.hdf5 --all --options-file MODEL
         elmokit elmo in.txt.gz out.hdf5 --top --options-file options.json \\

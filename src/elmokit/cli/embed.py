@@ -5,6 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elmokit.cli.flags import (
+    BatchTokens,
+    Device,
+    EncoderOption,
+    FormatOption,
+    Lines,
+    LinesOption,
+    TextField,
+    Tokenized,
+    TokenizerName,
+)
+
 if TYPE_CHECKING:
     from elmokit.formats import ReadReport
     from elmokit.store import StoreOptions, StoreReport
@@ -17,73 +29,70 @@ def embed(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write: .h5, .hdf5, .parquet, .npz or .safetensors."),
-    ] = None,
-    model: Annotated[
-        str | None,
         typer.Option(
-            "--model",
-            "-m",
-            help="Model folder, archive or hub id, bert:NAME, gpt:NAME, or static vectors; default bundled.",
+            "--output", "-o", metavar="FILE", help="File to write: .h5, .hdf5, .parquet, .npz or .safetensors."
         ),
     ] = None,
+    model: EncoderOption = None,
     layers: Annotated[
         str, typer.Option(help="all, top, 0, average, average:1,2, concat:1,2, weights:.2,.3,.5, second-to-last ...")
     ] = "average",
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
-    ] = False,
-    tokenizer: Annotated[str | None, typer.Option(help="english, unicode or whitespace; default the model's.")] = None,
+    lines: LinesOption = Lines.sentences,
+    tokenized: Tokenized = False,
+    tokenizer: TokenizerName = None,
     allow_other_tokenizer: Annotated[
-        bool, typer.Option("--allow-other-tokenizer", help="Run a model with a tokenizer it was not trained with.")
+        bool, typer.Option("--allow-other-tokenizer", help="Allow a tokenizer that the model was not trained with.")
     ] = False,
     subwords: Annotated[
-        str | None, typer.Option(help="BERT, GPT: a word is its first, last, mean or first+last subword.")
+        str | None, typer.Option(help="BERT, GPT: a word takes its first, last, mean or first+last subword.")
     ] = None,
     unknown: Annotated[str | None, typer.Option(help="Static vectors: unknown words get zero, mean or error.")] = None,
-    format: Annotated[str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.")] = "auto",
-    field: Annotated[str, typer.Option(help="The JSON field or Parquet column that holds text or tokens.")] = "text",
-    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    format: FormatOption = "auto",
+    field: TextField = "text",
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
     dtype: Annotated[
         str,
-        typer.Option(help="float32, bfloat16, float16, float64, on a CPU int8; auto: fastest; default: as stored."),
+        typer.Option(
+            show_default=False,
+            help="float32, bfloat16, float16, float64 or, on a CPU, int8; auto: the fastest; default: as stored.",
+        ),
     ] = "default",
-    normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1.")] = False,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Scale every vector to length 1.")] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Throw away what an unfinished run has left, and start again.")
+        bool, typer.Option("--restart", help="Delete what an unfinished run left and start again.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Write the file again, even if it is finished.")
     ] = False,
     use_sentence_keys: Annotated[
-        bool, typer.Option("--use-sentence-keys", help="HDF5: key by sentence instead of line number.")
+        bool, typer.Option("--use-sentence-keys", help="HDF5: name datasets by sentence, not by number.")
     ] = False,
     forget_sentences: Annotated[
-        bool, typer.Option("--forget-sentences", help="HDF5: leave the index of sentences out.")
+        bool, typer.Option("--forget-sentences", help="HDF5: leave out sentence_to_index.")
     ] = False,
 ) -> None:
     """Turn text into vectors, one per token.
 
-    Without -o the vectors are shown in a form to look at:
+    Without -o, prints a preview of the vectors:
 
         elmokit embed "He sat on the river bank." "She went to the bank."
 
-    With -o they go to a file. A line is a sentence; the file may be compressed (gz, xz, zst, bz2) or be standard input:
+    With -o, writes them to a file. A line is a sentence. Input may be compressed (gz, xz, zst, bz2):
 
         elmokit embed corpus.txt.gz -o vectors.h5 --layers all
         zcat corpus.gz | elmokit embed - -o vectors.parquet --tokenized
         elmokit embed reviews.jsonl --field body -o vectors.npz
 
-    The model may also be one of transformers (a folder or a name on the hub) or a file of static vectors:
+    The model may also be a BERT or GPT of the transformers library, or a file of static vectors:
 
         elmokit embed corpus.txt -o bert.h5 -m bert:google-bert/bert-base-cased
         elmokit embed corpus.txt -o glove.h5 -m glove.6B.100d.txt --unknown mean
 
-    HDF5 has the layout of AllenNLP's elmo command: a dataset per line, named by its number from 0.
+    HDF5 files have the layout of AllenNLP's elmo command: a dataset per sentence, named by its number from 0.
 
-    The file appears when it is complete. The same command again resumes an unfinished run; of a finished one it says
-    so and does nothing, unless the input has changed. `elmokit info FILE` shows how a file was made.
+    The file appears when it is complete. The same command resumes an unfinished run, and does nothing if the file is
+    finished and the input unchanged. `elmokit info FILE` shows how a file was made.
     """
     from elmokit.cli.inputs import is_source, name_inputs, read_inputs
     from elmokit.cli.progress import embedding
@@ -95,7 +104,7 @@ def embed(
     from elmokit.text import load_tokenizer
 
     LayerChoice.parse(layers)
-    for argument in inputs:  # a mistyped file name is told before a model is loaded
+    for argument in inputs:  # a wrong file name is an error before a model is loaded
         is_source(argument)
     if output is not None:
         check_target(output)
@@ -110,7 +119,8 @@ def embed(
     )
     read = ReadReport()
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
-    sentences = read_inputs(inputs, tokenizer=cut, format=format, field=field, report=read)
+    lines = Lines.sentences if tokenized else lines
+    sentences = read_inputs(inputs, tokenizer=cut, lines=lines, format=format, field=field, report=read)
     if output is None:
         from elmokit.cli.show import show_vectors
 
@@ -123,18 +133,27 @@ def embed(
         use_sentence_keys=use_sentence_keys,
         forget_sentences=forget_sentences,
     )
-    name = name_inputs(inputs, format=format, field=field, tokenized=tokenized)
+    split = {} if lines is Lines.sentences else {"lines": lines.value}
+    name = name_inputs(inputs, format=format, field=field, tokenized=tokenized, **split)
     with embedding(inputs, output, read) as told:
         done = write_vectors(
             encoder, sentences, output, options=options, name=name, restart=restart, overwrite=overwrite, told=told
         )
-    _tell(done, read, output, options, longest_word=encoder.longest_word)
+    _tell(done, read, output, options, lines=lines, longest_word=encoder.longest_word)
 
 
 def _tell(
-    done: "StoreReport", read: "ReadReport", output: Path, options: "StoreOptions", *, longest_word: int | None
+    done: "StoreReport",
+    read: "ReadReport",
+    output: Path,
+    options: "StoreOptions",
+    *,
+    lines: str,
+    longest_word: int | None,
 ) -> None:
-    """What was written, and what was met on the way: nothing is dropped or changed in silence."""
+    """What was written, and what was odd in the input: nothing is dropped or changed in silence."""
+    from elmokit.cli.inputs import told_lines
+
     if done.known:
         typer.echo(
             f"{output}: finished already, with the same input and settings: {done.sentences:,} sentences, "
@@ -144,6 +163,7 @@ def _tell(
         return
     keyed = options.use_sentence_keys and output.suffix.lower() in (".h5", ".hdf5")
     typer.echo(f"{output}: {done.sentences:,} sentences, {done.tokens:,} tokens", err=True)
+    typer.echo(f"  {told_lines(lines)}", err=True)
     notes = [
         ("taken over from an earlier run", done.resumed_at, ""),
         ("empty sentences, blank lines among them", done.empty, "left out" if keyed else "kept without vectors"),

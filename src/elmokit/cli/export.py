@@ -28,19 +28,20 @@ def export(
         Place, typer.Option(help="onnx: model.onnx, runs without torch; torch: model.pt2, a torch.export program.")
     ] = Place.onnx,
     dtype: Annotated[
-        Stored, typer.Option(help="onnx: type of the stored weights; it computes in float32 whichever it is.")
+        Stored, typer.Option(help="onnx: type of the stored weights; computation is in float32.")
     ] = Stored.float32,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
 ) -> None:
-    """Export a model to ONNX or as a torch program, with any batch and length, clips and both directions.
+    """Export a model to ONNX, to run without torch, or as a torch program.
 
         elmokit export my-elmo/ -o exported/
         elmokit export my-elmo/ -o small/ --dtype int8
         elmokit export my-elmo/ -o program/ --to torch
 
-    What was written is run and compared with the model; an export that differs by more than 1e-5 is refused. Without
-    torch, elmokit runs it from text to vectors: `from elmokit.integrations.onnx import OnnxElmo`.
+    The exported file takes any batch and any length. It is run and compared with the model; if they differ by more
+    than 1e-5, the export fails. elmokit runs it from text to vectors without torch:
+    `from elmokit.integrations.onnx import OnnxElmo`.
     """
     from rich.filesize import decimal
 

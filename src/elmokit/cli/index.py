@@ -5,6 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.flags import (
+    OLD_LINES,
+    BatchTokens,
+    Device,
+    FormatOption,
+    Lines,
+    LinesOption,
+    TextField,
+    Tokenized,
+    old_spellings,
+)
+
 if TYPE_CHECKING:
     from elmokit.formats import ReadReport
     from elmokit.index import GrowthReport, Index
@@ -12,9 +24,10 @@ if TYPE_CHECKING:
 LARGE = 100_000  # occurrences from which an approximate index is made; below, looking at all is as quick
 
 
+@old_spellings(OLD_LINES)
 def index(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the index; text is added to one that is there.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the index; adds to one that is there.")
     ],
     inputs: Annotated[
         list[str] | None,
@@ -22,29 +35,33 @@ def index(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Model, as in elmokit embed; default the index's, else the bundled one."),
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="As in elmokit embed; default: the index's, or the bundled model."
+        ),
     ] = None,
-    layers: Annotated[str | None, typer.Option(help="Which layer, or average, concat:1,2 ... [default: top]")] = None,
-    precision: Annotated[str | None, typer.Option(help="int8 or float16 on disk. [default: int8]")] = None,
-    words: Annotated[Path | None, typer.Option(help="File of words: only these, whatever their case.")] = None,
-    min_length: Annotated[int | None, typer.Option(help="Characters of a word at least. [default: 1]", min=1)] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Layers of the vectors: top, 1, average, concat:1,2 ... [default: top]")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(help="Numbers on disk: int8 or float16. [default: int8]")] = None,
+    words: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Only the words in this file, in any case.")
+    ] = None,
+    min_length: Annotated[
+        int | None, typer.Option(help="Only words of at least this many characters. [default: 1]", min=1)
+    ] = None,
     stop_words: Annotated[
-        str | None, typer.Option(help="english, or a file of words to leave out. [default: none]")
+        str | None, typer.Option(help="Words to leave out: english, or a file. [default: none]")
     ] = None,
     punctuation: Annotated[bool, typer.Option("--punctuation", help="Keep tokens without a letter or digit.")] = False,
     per_word: Annotated[
-        int | None, typer.Option(help="Occurrences of one word at most, the first. [default: all]", min=1)
+        int | None, typer.Option(help="Keep only the first occurrences of a word, this many. [default: all]", min=1)
     ] = None,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
-    ] = False,
-    whole_lines: Annotated[
-        bool, typer.Option("--lines", help="A line is a sentence; else a paragraph, to be cut into sentences.")
-    ] = False,
-    format: Annotated[str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.")] = "auto",
-    field: Annotated[str, typer.Option(help="The JSON field or Parquet column that holds text or tokens.")] = "text",
-    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    tokenized: Tokenized = False,
+    lines: LinesOption = Lines.paragraphs,
+    format: FormatOption = "auto",
+    field: TextField = "text",
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
     exact: Annotated[bool, typer.Option("--exact", help="Make no approximate index, however large it is.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Measure how much approximate search finds.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Drop what an unfinished run has added.")] = False,
@@ -52,23 +69,23 @@ def index(
         bool, typer.Option("--mix-arithmetic", help="Add vectors made with other arithmetic than the index has.")
     ] = False,
 ) -> None:
-    """Store the vectors of all words of a corpus, to find nearest neighbours in.
+    """Store the vectors of all words of a corpus, to search for nearest neighbours.
 
         elmokit index corpus.txt -o index/
         elmokit index more.txt.gz -o index/
         elmokit neighbors index/ "the players of the play" --word play
 
-    The second line adds to what is there, with the settings of the index; a text that is in it is not added again.
-    The same command again resumes an unfinished run.
+    The second command adds to the index, with the settings of the first. A text that is already in the index is not
+    added again. The same command resumes an unfinished run.
 
-    From 100,000 occurrences on, an approximate index is made beside the vectors (needs usearch), and its recall is
-    measured against exact search. Without text the command completes that one, and with --check measures it again:
+    From 100,000 occurrences on, an approximate index is made, too (needs usearch), and its recall is measured against
+    exact search. Without text, the command completes that index, and with --check measures it again:
 
         elmokit index -o index/ --check
     """
     from dataclasses import replace
 
-    from elmokit.cli.corpus import load_indexed, name_corpus, read_corpus, read_words
+    from elmokit.cli.inputs import load_indexed, name_corpus, read_inputs, read_words, told_lines
     from elmokit.cli.progress import embedding
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
@@ -79,7 +96,7 @@ def index(
     if not inputs:
         _finish(Index.open(output), exact=exact, check=check)
         return
-    name = name_corpus(inputs)  # a mistyped file name is told before a model is loaded
+    name = name_corpus(inputs)  # a wrong file name is an error before a model is loaded
     stored = Index.open(output) if (output / MANIFEST).exists() else None
     given: dict[str, Any] = {
         "layers": layers,
@@ -95,9 +112,8 @@ def index(
     encoder = load_indexed(stored, model, device=device) if stored else load_encoder(model, device=device)
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     read = ReadReport()
-    sentences = read_corpus(
-        inputs, tokenizer=cut, whole_lines=whole_lines or tokenized, format=format, field=field, report=read
-    )
+    lines = Lines.sentences if tokenized else lines
+    sentences = read_inputs(inputs, tokenizer=cut, lines=lines, format=format, field=field, report=read)
     grown = Index.begin(encoder, output, settings=settings)
     with embedding(inputs, output, read) as told:
         done = grown.grow(
@@ -109,23 +125,23 @@ def index(
             mix_arithmetic=mix_arithmetic,
             told=told,
         )
-    _tell(grown, done, read)
+    _tell(grown, done, read, told_lines(lines))
     _finish(grown, exact=exact, check=check)
 
 
 def _stop_words(name: str) -> tuple[str, ...]:
-    from elmokit.cli.corpus import read_words
+    from elmokit.cli.inputs import read_words
     from elmokit.index import ENGLISH_STOP_WORDS
 
     return ENGLISH_STOP_WORDS if name == "english" else read_words(Path(name))
 
 
-def _tell(grown: "Index", done: "GrowthReport", read: "ReadReport") -> None:
+def _tell(grown: "Index", done: "GrowthReport", read: "ReadReport", lines: str) -> None:
     typer.echo(f"{grown.folder}: {len(grown):,} occurrences of {len(grown.words):,} words", err=True)
     if done.known:
         typer.echo("  this text is in it already; nothing was added", err=True)
         return
-    typer.echo(f"  read: {done.sentences:,} sentences, {done.tokens:,} tokens", err=True)
+    typer.echo(f"  read: {done.sentences:,} sentences, {done.tokens:,} tokens; {lines}", err=True)
     notes = [
         ("sentences taken over from an earlier run", done.resumed_at),
         ("occurrences added", done.occurrences),
@@ -143,7 +159,7 @@ def _finish(grown: "Index", *, exact: bool, check: bool) -> None:
     from elmokit.index import save_word_means
 
     if not grown.finished:
-        typer.echo("  adding a text was not finished; the same command again resumes it", err=True)
+        typer.echo("  a text was not added completely; run that command again to resume", err=True)
     save_word_means(grown)
     behind = grown.graph is not None and len(grown.graph) < len(grown)
     if not exact and (len(grown) >= LARGE or behind):

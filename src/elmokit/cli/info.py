@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.flags import Json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -22,35 +24,44 @@ def info(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL|VECTORS", help="Model folder, archive or hub id, or a file of vectors; default bundled."
+            metavar="MODEL|VECTORS",
+            help="Model folder, archive, hub id, or a file of vectors; default: the bundled model.",
         ),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    json_output: Json = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
 ) -> None:
-    """Describe a model: its format, shape, parameters, vocabulary, what it was made with, and how this CPU runs it.
+    """Describe a model, or how a file of vectors was made.
 
-    The whole model is read and checked on the way, so what this describes can be used:
+    Reads and checks the whole model, so a model that is described can be used:
 
         elmokit info my-elmo/
         elmokit info 144.zip --json
 
-    Of a task model, its scores in training, its encoder and the weights of its layers are shown. Of a file that
-    `elmokit embed` wrote: the model, its layers, tokenizer and arithmetic, the input and the version of elmokit:
+    For a model, shows its format, shape, parameters, vocabulary, origin, and how this CPU runs it; for a task model,
+    its scores in training, its encoder and the weights of its layers; for a file of vectors, the model, its layers,
+    tokenizer and arithmetic, the input and the version of elmokit:
 
         elmokit info vectors.h5
     """
-    import json
     from pathlib import Path
 
+    from elmokit.cli.show import print_json
+
     if model is not None and (config := _task_config(Path(model))) is not None:
-        typer.echo(json.dumps(config, indent=2) if as_json else "\n".join(_task_lines(config)))
+        if json_output:
+            print_json([config])
+        else:
+            typer.echo("\n".join(_task_lines(config)))
         return
 
     if model is not None and (stored := _stored_vectors(Path(model))) is not None:
         shown = (f"{name.replace('_', ' '):<12}  {value}" for name, value in stored.items() if value not in (None, ""))
-        typer.echo(json.dumps(stored, indent=2) if as_json else "\n".join(shown))
+        if json_output:
+            print_json([stored])
+        else:
+            typer.echo("\n".join(shown))
         return
 
     from elmokit.encoders.load import load_encoder, source_kind
@@ -60,12 +71,15 @@ def info(
     if source_kind(model, revision=revision)[0] != "elmo":
         encoder = load_encoder(model, revision=revision, device="cpu")
         shape = {"source": encoder.source, "layers": list(encoder.layer_names), "width": encoder.width}
-        typer.echo(json.dumps({**shape, "context": encoder.context}, indent=2) if as_json else encoder.info)
+        if json_output:
+            print_json([{**shape, "context": encoder.context}])
+        else:
+            typer.echo(encoder.info)
         return
     pretrained = load_pretrained(model, revision=revision)
     facts = describe(pretrained) | {"bytes_on_disk": _size(pretrained.source), "cpu": _on_cpu(pretrained)}
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+    if json_output:
+        print_json([facts])
     else:
         _print(facts)
 
@@ -141,7 +155,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("vocabulary", f"{facts['vocabulary']:,} words" if facts["vocabulary"] is not None else "none"),
         ("softmax", f"{facts['softmax'][0]:,} words" if facts["softmax"] else "none: gives vectors, not probabilities"),
         ("tokenizer", f"{tokenizer['name']}, version {tokenizer['version']}" if tokenizer else "the files do not say"),
-        ("on this CPU", f"{cpu['mode']} unless told otherwise; C functions {made}"),
+        ("on this CPU", f"{cpu['mode']} by default; C functions {made}"),
     ]
     console = Console(highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,4 +1,8 @@
-"""What stands on the command line as sentences: files, folders, patterns, standard input, or the text itself."""
+"""Text that commands read: files, folders, patterns, standard input, or the text itself on the command line.
+
+A line of text, a JSON field, a Parquet value and a text on the command line mean the same: a sentence, or a paragraph
+that is split into its sentences. What comes tokenised stays as it is.
+"""
 
 import hashlib
 import os
@@ -7,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elmokit.encoders import Encoder
     from elmokit.formats import Format, ReadReport
+    from elmokit.index import Index
     from elmokit.text import Sentence, Tokenizer
 
 
@@ -71,22 +77,84 @@ def read_inputs(
     arguments: Sequence[str],
     *,
     tokenizer: "Tokenizer",
-    format: "Format | str",
-    field: str,
-    report: "ReadReport",
+    lines: str,
+    format: "Format | str" = "auto",
+    field: str = "text",
+    report: "ReadReport | None" = None,
 ) -> "Iterator[Sentence]":
-    """The sentences of all arguments in order; each text is one sentence."""
-    from elmokit.formats import expand_inputs, read_sentences
+    """The sentences of all arguments, in order."""
+    from elmokit.formats import ReadReport, expand_inputs, read_sentences
+    from elmokit.formats.read import sentences_of
     from elmokit.formats.streams import mend
 
+    report = ReadReport() if report is None else report
     for argument in arguments:
-        if not is_source(argument):
-            text, bad = mend(argument)  # bytes that are not UTF-8 reach Python as lone surrogates
-            report.bad_bytes += bad
-            report.lines += 1
-            report.consumed += len(argument)
-            report.blank_lines += not text.strip()
-            yield tokenizer.tokenize(text)
+        if is_source(argument):
+            for source in expand_inputs([argument]):
+                yield from read_sentences(
+                    source,
+                    tokenizer=tokenizer,
+                    format=format,  # type: ignore[arg-type]
+                    field=field,
+                    lines=lines,  # type: ignore[arg-type]
+                    report=report,
+                )
             continue
-        for source in expand_inputs([argument]):
-            yield from read_sentences(source, tokenizer=tokenizer, format=format, field=field, report=report)  # type: ignore[arg-type]
+        text, bad = mend(argument)  # bytes that are not UTF-8 reach Python as lone surrogates
+        report.bad_bytes += bad
+        report.lines += 1
+        report.consumed += len(argument)
+        report.blank_lines += not text.strip()
+        yield from sentences_of(text, tokenizer, lines=lines)  # type: ignore[arg-type]
+
+
+def told_lines(lines: str) -> str:
+    """How lines were read, for the output."""
+    return "lines read as paragraphs, split into sentences" if lines == "paragraphs" else "lines read as sentences"
+
+
+def name_corpus(arguments: Sequence[str]) -> str:
+    """What a corpus is called: its files and a digest of what is in them; nothing where one is a stream."""
+    from elmokit.formats import expand_inputs
+
+    sources = expand_inputs(arguments)
+    if any(str(source) == "-" or not Path(source).is_file() for source in sources):
+        return ""
+    digest = hashlib.blake2b(digest_size=8)
+    for source in sources:
+        with Path(source).open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return f"{', '.join(arguments)} ({digest.hexdigest()})"
+
+
+def read_words(path: Path) -> tuple[str, ...]:
+    """Words from a file, separated by any white space."""
+    from elmokit.errors import InputError
+    from elmokit.formats import read_lines
+
+    words = tuple(dict.fromkeys(word for line in read_lines(path) for word in line.split()))
+    if not words:
+        raise InputError(f"{path}: holds no words; expected some, separated by spaces or line breaks")
+    return words
+
+
+def load_indexed(index: "Index", model: str | None, *, device: str) -> "Encoder":
+    """The model that an index was made with, from where it was then, unless another place is given."""
+    import warnings
+
+    from elmokit.encoders import load_encoder
+    from elmokit.errors import ElmokitWarning
+
+    known = index.manifest.source
+    encoder = load_encoder(model or (known if Path(known).exists() else None), device=device)
+    index.manifest.check_encoder(encoder, index.folder)
+    here, there = str(getattr(encoder, "arithmetic", "")), index.manifest.arithmetic
+    if here and there and here not in there:
+        warnings.warn(
+            f"the vectors of {index.folder} were made with {', '.join(there)}, those of your text with {here}: "
+            "scores may differ slightly from those where that one runs",
+            ElmokitWarning,
+            stacklevel=1,
+        )
+    return encoder

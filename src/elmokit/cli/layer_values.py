@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-ENCODER_HELP = "Model folder, archive or hub id, bert:NAME, gpt:NAME, static vectors; repeatable; default bundled."
-LAYERS_HELP = "each, average, concat:1,2, second-to-last ...; repeatable; default each, average."
+LAYERS_HELP = "each, average, concat:1,2, second-to-last ...; give several to compare. Default: each and average."
 
 
 class LayerValue(NamedTuple):
@@ -64,13 +63,9 @@ def draw_values(
     save_chart(draw_bars(values, title=title, axis=axis, about=about, chance=chance), path)
 
 
-def write_values(heads: Sequence[str], rows: Sequence[LayerValue], path: Path) -> None:
-    """The table as JSON."""
-    from json import dumps
-
-    from elmokit.formats import write_text
-
-    made = [
+def records_of(heads: Sequence[str], rows: Sequence[LayerValue]) -> list[dict[str, Any]]:
+    """The table for JSON."""
+    return [
         {
             "encoder": r.encoder,
             "layers": r.view,
@@ -79,4 +74,12 @@ def write_values(heads: Sequence[str], rows: Sequence[LayerValue], path: Path) -
         }
         for r in rows
     ]
-    write_text(path, dumps(made, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_records(records: Sequence[dict[str, Any]], path: Path) -> None:
+    """A JSON file of them."""
+    from json import dumps
+
+    from elmokit.formats import write_text
+
+    write_text(path, dumps(records, indent=2, ensure_ascii=False) + "\n")

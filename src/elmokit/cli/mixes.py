@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
+from elmokit.cli.flags import Json, Plot
+
 
 def mixes(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Folders of trained task models.")],
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .pdf, .png or .json.")] = None,
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Folders of trained task models.")],
+    plot: Plot = None,
+    json_output: Json = False,
 ) -> None:
-    """Show how much of each layer the mixes of task models take.
+    """Show the layer weights that task models learned.
 
         elmokit mixes ner/ pos/ qa/ --plot mixes.svg
 
@@ -20,12 +23,18 @@ def mixes(
     from rich.table import Table
 
     from elmokit.analysis.mixes import read_mixes
+    from elmokit.cli.show import print_json
 
     if plot is not None:
         from elmokit.plots import check_chart_path
 
         check_chart_path(plot)
     found = read_mixes(models)
+    if json_output:
+        print_json(
+            {"model": mix.model, "weights": dict(zip(mix.names, mix.shares, strict=True)), "gamma": mix.gamma}
+            for mix in found
+        )
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.add_column("model")
     table.add_column("layer weights")
@@ -33,7 +42,8 @@ def mixes(
     for mix in found:
         weights = "  ".join(f"{name} {share:.3f}" for name, share in zip(mix.names, mix.shares, strict=True))
         table.add_row(mix.model, weights, f"{mix.gamma:.3f}")
-    Console(highlight=False).print(table)
+    if not json_output:
+        Console(highlight=False).print(table)
     if plot is not None:
         from elmokit.plots import draw_mixes, save_chart
 

@@ -1,50 +1,55 @@
 """`elmokit neighbors`: contexts of a corpus in which a word is used as it is in yours."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.flags import OLD_JSONL, Device, Json, Tokenized, old_spellings
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
     from rich.text import Text
 
     from elmokit.analysis.neighbours import Neighbours
 
 
+@old_spellings(OLD_JSONL)
 def neighbors(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder that elmokit index has made.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence with the word in it.")],
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder made by elmokit index.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A sentence that contains the word.")],
     word: Annotated[str | None, typer.Option("--word", "-w", help="The word.")] = None,
     position: Annotated[
-        int | None, typer.Option("--position", "-p", help="Its number among the words, from 0, if it is there twice.")
+        int | None, typer.Option("--position", "-p", help="Number of the token, from 0, if the word occurs twice.")
     ] = None,
-    number: Annotated[int, typer.Option("--number", "-n", help="How many to show.", min=1)] = 10,
+    number: Annotated[int, typer.Option("--number", "-n", help="Number of contexts to show.", min=1)] = 10,
     same_word: Annotated[bool, typer.Option("--same-word", help="Only contexts of the same word.")] = False,
     static: Annotated[
-        Path | None, typer.Option(help="File of static vectors (GloVe, word2vec); default means over the index.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Static vectors (GloVe, word2vec); default: means over the index."),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Look at all vectors, even of a large index.")] = False,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print JSON lines, for programs.")] = False,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="The text is already tokenised: tokens stand between spaces.")
-    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Compare all vectors, even of a large index.")] = False,
+    json_output: Json = False,
+    tokenized: Tokenized = False,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Where the index's model is now, if it was moved.")
+        str | None, typer.Option("--model", "-m", metavar="MODEL", help="Where the index's model is, if it was moved.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
 ) -> None:
-    """Find the contexts in which a word is used most as it is in yours.
+    """Find the contexts in which a word is used as it is in your sentence.
 
         elmokit index corpus.txt -o index/
         elmokit neighbors index/ "the players of the play" --word play
 
-    The contexts stand below each other with the word in the middle, each with a cosine: 1 the same vector, 0 nothing
-    in common. Copies of a sentence are shown once. Below them stand the word's static neighbours, which know nothing
-    of the sentence: words whose one vector, the mean over the corpus, is nearest.
+    Shows one context per line, with the word in the middle and a cosine: 1 for the same vector, 0 for nothing in
+    common. Copies of a sentence are shown once. Below them are the word's static neighbours, the same in every
+    sentence: words whose mean vector over the corpus is nearest.
     """
     from elmokit.analysis.neighbours import find_neighbours
-    from elmokit.cli.corpus import load_indexed
+    from elmokit.cli.inputs import load_indexed
+    from elmokit.cli.show import print_json
     from elmokit.encoders import Static
     from elmokit.encoders.static.table import WordTable
     from elmokit.errors import InputError
@@ -75,21 +80,19 @@ def neighbors(
         exact=exact,
         static=table,
     )
-    if jsonl:
-        _print_json(found)
+    if json_output:
+        print_json(_records(found))
     else:
         _print(found, "means over the corpus" if static is None else static.name)
 
 
-def _print_json(found: "Neighbours") -> None:
-    import json
-
+def _records(found: "Neighbours") -> "Iterator[dict[str, Any]]":
     for context in found.contexts:
         at = context.occurrence
         record = {"kind": "context", "score": round(at.score, 6), "word": at.word, "text": at.text, "start": at.start}
-        typer.echo(json.dumps(record | {"end": at.end, "copies": context.copies}, ensure_ascii=False))
+        yield record | {"end": at.end, "copies": context.copies}
     for word, score in found.static:
-        typer.echo(json.dumps({"kind": "static", "score": round(score, 6), "word": word}, ensure_ascii=False))
+        yield {"kind": "static", "score": round(score, 6), "word": word}
 
 
 def _print(found: "Neighbours", static: str) -> None:

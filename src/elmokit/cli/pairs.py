@@ -1,35 +1,45 @@
 """`elmokit pairs`: words in context against what people say of them, layer by layer."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmokit.cli.layer_values import ENCODER_HELP, LAYERS_HELP
+from elmokit.cli.flags import (
+    OLD_ENCODER,
+    OLD_JSON_FILE,
+    BatchTokens,
+    Device,
+    EncodersOption,
+    Json,
+    JsonFile,
+    Plot,
+    old_spellings,
+)
+from elmokit.cli.layer_values import LAYERS_HELP
 
 
+@old_spellings({**OLD_ENCODER, **OLD_JSON_FILE})
 def pairs(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="SCWS's ratings, or WiC's training and test part.")
+        list[str], typer.Argument(metavar="FILE", help="SCWS's ratings, or WiC's training and test part.")
     ],
-    encoder: Annotated[
-        list[str] | None, typer.Option("--encoder", "-e", "--model", "-m", metavar="MODEL", help=ENCODER_HELP)
-    ] = None,
+    encoder: EncodersOption = None,
     layers: Annotated[list[str] | None, typer.Option(help=LAYERS_HELP)] = None,
-    limit: Annotated[int, typer.Option(help="Pairs of each file at most, evenly spaced; 0: all.", min=0)] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .pdf, .png or .json.")] = None,
-    json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    limit: Annotated[int, typer.Option(help="Read this many pairs of each file, evenly spaced; 0: all.", min=0)] = 0,
+    plot: Plot = None,
+    json_output: Json = False,
+    output: JsonFile = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
 ) -> None:
-    """Compare cosines of words in context with human judgement.
+    """Compare cosines of words in context with human judgements.
 
         elmokit pairs scws/ratings.txt
-        elmokit pairs wic/train.tsv wic/dev.tsv -e en -e glove.6B.100d.txt
+        elmokit pairs wic/train.tsv wic/dev.tsv -m en -m glove.6B.100d.txt
 
-    One file with ratings (SCWS): the rank correlation (Spearman, times 100) of the cosines with them. Two files that
-    say whether the word has the same sense (WiC): the share of right answers on the second when "the same" is said
-    from a cosine on that is fitted on the first; and the same on the first.
+    With one file of ratings (SCWS), shows their rank correlation (Spearman, times 100) with the cosines. With two files
+    that say whether a word has the same sense in both sentences (WiC), fits a threshold for the cosine on the first and
+    shows the accuracy on both.
     """
     from rich.console import Console
 
@@ -37,7 +47,8 @@ def pairs(
     from elmokit.analysis.pair_files import read_pairs
     from elmokit.analysis.pairs import fit_threshold, pair_cosines, spearman, threshold_accuracy
     from elmokit.analysis.views import EACH, list_views
-    from elmokit.cli.layer_values import LayerValue, draw_values, short_names, show_values, write_values
+    from elmokit.cli.layer_values import LayerValue, draw_values, records_of, short_names, show_values, write_records
+    from elmokit.cli.show import print_json
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import read_lines
@@ -78,11 +89,14 @@ def pairs(
             rows.append(LayerValue(name, view.name, values, 100 * spread.low, 100 * spread.high))
     heads = ("correlation",) if len(data) == 1 else ("accuracy", "on the first", "cosine from")
     about = f"{len(data[-1]):,} pairs" if len(data) == 1 else f"{len(data[1]):,} pairs, fitted on {len(data[0]):,}"
-    console = Console(highlight=False)
-    console.print(about)
-    show_values(console, heads, rows)
-    if json is not None:
-        write_values(heads, rows, json)
+    if json_output:
+        print_json(records_of(heads, rows))
+    else:
+        console = Console(highlight=False)
+        console.print(about)
+        show_values(console, heads, rows)
+    if output is not None:
+        write_records(records_of(heads, rows), output)
     if plot is not None:
         axis = "Spearman's correlation with ratings, x 100" if len(data) == 1 else "right answers, %"
         most = max(float((human[-1] > 0.5).mean()), float((human[-1] <= 0.5).mean()))  # always the same answer

@@ -4,57 +4,68 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elmokit.cli.flags import (
+    BatchTokens,
+    BiLMOption,
+    Device,
+    Json,
+    Lines,
+    LinesOption,
+    OldSpelling,
+    TokenizerName,
+    old_spellings,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from elmokit.lm import PerplexityReport, SentenceScore
-    from elmokit.text import Sentence, Tokenizer
 
 
+@old_spellings({"--split": OldSpelling("--lines=paragraphs")})
 def perplexity(
-    texts: Annotated[
+    inputs: Annotated[
         list[str],
         typer.Argument(metavar="FILE|TEXT", help="Files, folders, patterns, - for standard input, or text itself."),
     ],
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Model folder, archive or hub id; default the bundled one.")
-    ] = None,
+    model: BiLMOption = None,
     carried: Annotated[
         bool,
         typer.Option("--carried", help="Carry the LSTM state from sentence to sentence, in the order of the text."),
     ] = False,
     streams: Annotated[
-        int, typer.Option(help="With --carried: contiguous parts of the text run side by side; more is faster.", min=1)
+        int,
+        typer.Option(help="With --carried: number of parts of the text that run side by side; more is faster.", min=1),
     ] = 1,
-    split: Annotated[
-        bool, typer.Option("--split", help="Lines hold running text: cut them into sentences first.")
-    ] = False,
+    lines: LinesOption = Lines.paragraphs,
     per_sentence: Annotated[bool, typer.Option("--per-sentence", help="Show every sentence, too.")] = False,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="english, unicode or whitespace (text already tokenised); default the model's.")
-    ] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    tokenizer: TokenizerName = None,
+    batch_tokens: BatchTokens = None,
+    json_output: Json = False,
+    device: Device = "auto",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
 ) -> None:
-    """Measure the perplexity of a text under a model: forward, backward, and their geometric mean.
+    """Measure how well a model predicts a text: its perplexity, forward, backward, and their geometric mean.
 
-    Files may be text (one sentence a line; with --split, paragraphs), JSONL, CoNLL-U or Parquet, compressed or not. An
-    argument that is no file but holds a space is taken as text:
+    Files may be text, JSONL, CoNLL-U or Parquet, compressed or not. A line is a paragraph, which is split into
+    sentences as pretrain and finetune do:
 
         elmokit perplexity "The river burst its banks." --per-sentence
-        elmokit perplexity heldout.txt.xz --split --model run/model
+        elmokit perplexity heldout.txt.xz --model run/model
+        elmokit perplexity sentences.txt --lines sentences
 
-    The whole vocabulary is scored; words outside it count as <UNK>. Every sentence starts from zero state; --carried
-    shows what a model trained with carried state gains from the sentences before.
+    The whole vocabulary is scored; words outside it count as <UNK>. Every sentence starts from a zero state. With
+    --carried, the state is carried on, for models that were trained that way.
     """
+    from elmokit.cli.inputs import is_source, read_inputs, told_lines
     from elmokit.lm import LanguageModel, PerplexityReport
 
+    for argument in inputs:  # a wrong file name is an error before a model is loaded
+        is_source(argument)
     lm = LanguageModel.from_pretrained(
         model, device=device, dtype=dtype, tokenizer=tokenizer, allow_other_tokenizer=True
     )
-    sentences = _sentences(texts, lm.tokenizer, split=split)
+    sentences = (sentence for sentence in read_inputs(inputs, tokenizer=lm.tokenizer, lines=lines) if len(sentence))
     scores = _watched(lm.scores(sentences, carried=carried, streams=streams, batch_tokens=batch_tokens))
     kept: list[tuple[int, SentenceScore]] = []
     if per_sentence:
@@ -62,31 +73,16 @@ def perplexity(
         scores = iter(kept)
     report = PerplexityReport.of(score for _, score in scores)
     if json_output:
-        _print_json(report, [score for _, score in kept] if per_sentence else None)
+        _print_json(report, [score for _, score in kept] if per_sentence else None, lines=lines)
         return
     if per_sentence:
         _print_sentences([score for _, score in kept])
     _print_report(report)
-
-
-def _sentences(texts: "Sequence[str]", tokenizer: "Tokenizer", *, split: bool) -> "Iterator[Sentence]":
-    """The sentences of all arguments, in order, without the empty ones."""
-    from pathlib import Path
-
-    from elmokit.formats import expand_inputs, read_sentences
-
-    for given in texts:
-        if given != "-" and any(map(str.isspace, given.strip())) and not Path(given).exists():
-            found = iter([tokenizer.tokenize(given)])
-        else:
-            found = (s for source in expand_inputs([given]) for s in read_sentences(source, tokenizer=tokenizer))
-        for sentence in found:
-            parts = tokenizer.split(sentence.text) if split and sentence.text is not None else [sentence]
-            yield from (part for part in parts if len(part))
+    typer.echo(told_lines(lines), err=True)
 
 
 def _watched(scores: "Iterator[tuple[int, SentenceScore]]") -> "Iterator[tuple[int, SentenceScore]]":
-    """The same, with a line on standard error (a terminal) that tells how far it is."""
+    """The same, with a line on standard error (a terminal) that says how far it is."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -101,9 +97,10 @@ def _watched(scores: "Iterator[tuple[int, SentenceScore]]") -> "Iterator[tuple[i
             yield placed
 
 
-def _print_json(report: "PerplexityReport", scores: "Sequence[SentenceScore] | None") -> None:
-    import json
+def _print_json(report: "PerplexityReport", scores: "Sequence[SentenceScore] | None", *, lines: str) -> None:
     from dataclasses import asdict
+
+    from elmokit.cli.show import print_json
 
     shown: dict[str, Any] = {
         "forward": report.forward,
@@ -114,10 +111,11 @@ def _print_json(report: "PerplexityReport", scores: "Sequence[SentenceScore] | N
         "predictions": report.predictions,
         "unknown": report.unknown,
         "unknown_share": report.unknown_share,
+        "lines": str(lines),
     }
     if scores is not None:
         shown["per_sentence"] = [{**asdict(score), "perplexity": score.perplexity} for score in scores]
-    typer.echo(json.dumps(shown, ensure_ascii=False))
+    print_json([shown])
 
 
 def _print_sentences(scores: "Sequence[SentenceScore]") -> None:

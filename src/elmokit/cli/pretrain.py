@@ -1,51 +1,51 @@
-"""`elmokit pretrain`: raw text in, model out. Every field of the configuration is a flag."""
+"""`elmokit pretrain` and `elmokit finetune`: raw text in, model out. Every field of the configuration is a flag."""
 
-import inspect
-from collections.abc import Collection
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from elmokit.pretrain.config import PRESETS, load_config
+from elmokit.cli.flags import BiLMOption, Config, Device, Quiet, with_fields
+from elmokit.pretrain.config import PRESETS, load_config, load_finetune_config
 
 Corpus = Annotated[
-    list[str], typer.Argument(help="files (txt, gz, xz, zst, jsonl, parquet), folders or globs", metavar="CORPUS")
+    list[str],
+    typer.Argument(metavar="CORPUS", help="Text, JSONL or Parquet files (also gz, xz, zst), folders, globs."),
 ]
 Output = Annotated[
-    Path, typer.Option("-o", "--output", help="the run's folder; an unfinished run there is gone on with")
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the run; resumes an unfinished run in it.")
 ]
-Preset = Annotated[str, typer.Option(help=f"the model's size: {', '.join(PRESETS)}")]
-Config = Annotated[Path | None, typer.Option(help="a TOML file of the fields below")]
-HeldOut = Annotated[list[str] | None, typer.Option("--heldout-corpus", help="validate on this text, not on a share")]
-Prepared = Annotated[Path | None, typer.Option(help="folder of the prepared text, for several runs to share")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N; auto is a GPU if there is one")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="no progress display; the log is written all the same")]
+HeldOut = Annotated[
+    list[str] | None,
+    typer.Option("--heldout-corpus", metavar="FILE", help="Validate on this text, not on a share of the corpus."),
+]
 
 
-def pretrain(
+def pretrain_command(
     corpus: Corpus,
     output: Output,
-    preset: Preset = "medium",
+    preset: Annotated[str, typer.Option(metavar="|".join(PRESETS), help="Size of the model.")] = "medium",
     config: Config = None,
     heldout_corpus: HeldOut = None,
-    prepared: Prepared = None,
+    prepared: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the prepared text here, for several runs to share.")
+    ] = None,
     device: Device = "auto",
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
-    """Pre-train a biLM from raw text.
+    """Train a new model on raw text.
 
-    Counts the words, builds the vocabulary, sets a held-out part aside, trains, validates and saves; the model is in
-    OUTPUT/model. Stop it at any time: the same command goes on from the last checkpoint. Defaults of the model's and
-    the training's fields are those of the preset medium.
+    Counts the words, builds the vocabulary, sets a share of the text aside, trains and validates. The best model so
+    far is in OUTPUT/model. Stop the run at any time: the same command resumes it from the last checkpoint.
 
         elmokit pretrain wiki/*.txt.xz -o run --preset medium
         elmokit pretrain corpus.txt -o run --preset tiny --epochs 3
         elmokit pretrain text.jsonl -o run --text-field body --tokenizer unicode
         elmokit pretrain corpus/ -o run --config my.toml --minutes 120
         torchrun --nproc-per-node 4 -m elmokit pretrain corpus/ -o run
+
+    The defaults below are those of the preset medium.
     """
     settings = load_config(preset, file=config, flags=flags)
     from elmokit.pretrain.command import start_pretraining  # torch loads here, once the settings are known to be sound
@@ -55,37 +55,41 @@ def pretrain(
     )
 
 
-def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> Any:
-    """The command with an option for each field of its configurations in place of its `**flags`.
+def finetune_command(
+    corpus: Corpus,
+    output: Output,
+    model: BiLMOption = None,
+    config: Config = None,
+    heldout_corpus: HeldOut = None,
+    new_softmax: Annotated[
+        bool,
+        typer.Option("--new-softmax", help="Learn a new softmax for the words of the corpus, even if there is one."),
+    ] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    **flags: Any,
+) -> None:
+    """Train a model further on text of your own domain.
 
-    `configs` are dataclasses with the defaults that the help shows; fields of the parts `without` are left out.
+    Takes models in elmokit's own format, official HDF5 or ELMoForManyLangs. A model with a softmax keeps it and its
+    vocabulary. A model without one learns a new softmax first, with the rest frozen, and then all weights. Shows the
+    perplexity of held-out text before and after.
+
+        elmokit finetune reviews.txt -o tuned
+        elmokit finetune law/*.txt.gz -o tuned --epochs 2 --model weights.hdf5
+        elmokit finetune text.txt -o tuned --lines sentences --model manylangs/
+
+    The model is in OUTPUT/model; a model that came as HDF5 is also in OUTPUT/official. Stop the run at any time: the
+    same command resumes it.
     """
-    signature = inspect.signature(command)
-    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = []
-    every = [(usual, get_type_hints(type(usual)), field) for usual in configs for field in fields(usual)]
-    for usual, hints, field in every:
-        if field.metadata.get("part") in without:
-            continue
-        hint = hints[field.name]
-        kind = hint if hint in (int, float, bool) else str
-        choices = "|".join(get_args(hint)) if get_origin(hint) is Literal else None
-        shown = _shown(getattr(usual, field.name))
-        note = typer.Option(help=field.metadata["help"], metavar=choices, show_default=shown)
-        options.append(
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]
-            )
-        )
-    command.__signature__ = signature.replace(parameters=[*own, *options])
-    command.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
-    return command
+    settings = load_finetune_config(file=config, flags=flags)
+    from elmokit.pretrain.command import start_finetuning  # torch loads here, once the settings are known to be sound
+
+    start_finetuning(
+        settings, model, corpus, output,
+        heldout=heldout_corpus, new_softmax=new_softmax, device=device, show=not quiet,
+    )  # fmt: skip
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):  # filters
-        return ",".join(f"{width}:{n}" for width, n in value)
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value}"
-
-
-pretrain = with_fields(pretrain, load_config("medium"))
+pretrain_command = with_fields(pretrain_command, load_config("medium"))
+finetune_command = with_fields(finetune_command, load_finetune_config(), without=["model"])

@@ -1,11 +1,21 @@
 """`elmokit probe`: what a linear classifier can read from each layer."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from elmokit.cli.layer_values import ENCODER_HELP, short_names
+from elmokit.cli.flags import (
+    OLD_ENCODER,
+    OLD_JSON_FILE,
+    Device,
+    EncodersOption,
+    Json,
+    JsonFile,
+    Plot,
+    old_spellings,
+)
+from elmokit.cli.layer_values import short_names, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,48 +33,48 @@ class Scored(NamedTuple):
     score: "ProbeScore"
 
 
+@old_spellings({**OLD_ENCODER, **OLD_JSON_FILE})
 def probe(
     train: Annotated[str, typer.Argument(metavar="TRAIN", help="CoNLL-U or column file to train the probes on.")],
     dev: Annotated[str, typer.Argument(metavar="DEV", help="Another of the same kind, to score them on.")],
-    encoder: Annotated[
-        list[str] | None, typer.Option("--encoder", "-e", "--model", "-m", metavar="MODEL", help=ENCODER_HELP)
-    ] = None,
+    encoder: EncodersOption = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
-            "--label", "-l", help="upos, xpos, deprel; column[:N], type[:N]; repeatable; default upos or column."
+            "--label", "-l", help="upos, xpos, deprel, column[:N] or type[:N]; give several. Default: upos or column."
         ),
     ] = None,
     layers: Annotated[
         list[str] | None,
-        typer.Option(help="each, mix, average, concat:1,2, weighted-last-four ...; repeatable; default each, mix."),
+        typer.Option(
+            help="each, mix, average, concat:1,2, weighted-last-four ...; give several. Default: each and mix."
+        ),
     ] = None,
     curve: Annotated[
-        str | None, typer.Option(help="Training sizes in sentences for a learning curve, e.g. 100,1000,10000.")
+        str | None, typer.Option(help="Numbers of training sentences for a learning curve, such as 100,1000,10000.")
     ] = None,
-    sentences: Annotated[int, typer.Option(help="Training sentences at most, evenly spaced; 0: all.", min=0)] = 0,
-    plot: Annotated[
-        Path | None, typer.Option(help="Chart to write: .html, .svg, .pdf, .png or .json; with --curve, the curve's.")
-    ] = None,
-    json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder to keep vectors in for later runs.")] = None,
-    seed: Annotated[int, typer.Option(help="For the control task's labels and the curve's sentences.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    sentences: Annotated[int, typer.Option(help="Train on this many sentences, evenly spaced; 0: all.", min=0)] = 0,
+    plot: Plot = None,
+    json_output: Json = False,
+    output: JsonFile = None,
+    cache: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep vectors here for later runs.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the control task's labels and of the curve's sentences.")] = 0,
+    device: Device = "auto",
 ) -> None:
-    """Train linear probes on frozen vectors, layer by layer.
+    """Measure what a linear classifier can read from each layer.
 
         elmokit probe train.conllu dev.conllu --label upos --label deprel
         elmokit probe train.iob dev.iob --label type --plot ner.svg
 
-    A label is a column of CoNLL-U (upos, xpos, deprel) or of a column file: `column` is the last one as it stands
-    (chunks), `type` the same without B- and I- (entity types), and `column:3` the third.
+    A label is a column of CoNLL-U (upos, xpos, deprel) or of a column file: `column` is the last column as it is
+    (chunks), `type` is the same without B- and I- (entity types), and `column:3` is the third.
 
-    Beside each accuracy stands that of a control task, in which every word has a fixed random label: what a probe can
-    learn by heart. Selectivity is the difference. `mix` learns the layers' weights with the probe.
+    The control task gives every word a fixed random label: its accuracy shows what a probe can memorise. Selectivity is
+    the difference. `mix` learns the layers' weights with the probe.
 
-    Any encoders can be put side by side, and the number of training sentences be varied:
+    Compare encoders, or numbers of training sentences:
 
-        elmokit probe train.conllu dev.conllu -e en -e bert:bert-base-cased
+        elmokit probe train.conllu dev.conllu -m en -m bert:bert-base-cased
         elmokit probe train.conllu dev.conllu --curve 100,1000 --plot curve.svg
     """
     from rich.console import Console
@@ -73,6 +83,7 @@ def probe(
     from elmokit.analysis.probing import Probing
     from elmokit.analysis.views import EACH, list_views
     from elmokit.analysis.word_labels import read_word_labels
+    from elmokit.cli.show import print_json
     from elmokit.encoders import load_encoder
     from elmokit.formats import format_of
 
@@ -96,10 +107,13 @@ def probe(
                 for score in probing.score(ours, held, views, sentences=size, seed=seed, config=config):
                     found.append(Scored(called, name, score))
                     _tell(found[-1])
-    for name in labels:
-        _show(console, [one for one in found if one.label == name])
-    if json is not None:
-        _write(found, json)
+    if json_output:
+        print_json(_records(found))
+    else:
+        for name in labels:
+            _show(console, [one for one in found if one.label == name])
+    if output is not None:
+        write_records(_records(found), output)
     if plot is not None:
         _draw(found, plot, (Path(train).name, Path(dev).name), curve=curve is not None)
 
@@ -148,17 +162,13 @@ def _show(console: "Console", found: "Sequence[Scored]") -> None:
     console.print()
 
 
-def _write(found: "Sequence[Scored]", path: Path) -> None:
+def _records(found: "Sequence[Scored]") -> list[dict[str, Any]]:
     from dataclasses import asdict
-    from json import dumps
 
-    from elmokit.formats import write_text
-
-    rows = [
+    return [
         {"encoder": one.encoder, "label": one.label, **asdict(one.score), "selectivity": one.score.selectivity}
         for one in found
     ]
-    write_text(path, dumps(rows, indent=2, ensure_ascii=False) + "\n")
 
 
 def _draw(found: "Sequence[Scored]", path: Path, data: tuple[str, str], *, curve: bool) -> None:

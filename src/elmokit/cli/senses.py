@@ -1,58 +1,76 @@
 """`elmokit senses`: the uses of one word in a corpus, in groups."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from elmokit.cli.flags import (
+    OLD_JSON_FILE,
+    OLD_LINES,
+    Device,
+    EncoderOption,
+    FormatOption,
+    Json,
+    JsonFile,
+    Lines,
+    LinesOption,
+    Plot,
+    TextField,
+    Tokenized,
+    old_spellings,
+)
 
 if TYPE_CHECKING:
     from elmokit.analysis.word_senses import WordSenses
 
 
+@old_spellings({**OLD_LINES, **OLD_JSON_FILE})
 def senses(
     corpus: Annotated[
-        list[str], typer.Argument(metavar="CORPUS...", help="Files, folders, patterns, or - for standard input.")
+        list[str], typer.Argument(metavar="CORPUS", help="Files, folders, patterns, or - for standard input.")
     ],
-    word: Annotated[str, typer.Option("--word", "-w", help="The word, in whatever case it stands.")],
-    clusters: Annotated[int | None, typer.Option("--clusters", "-k", help="Groups; default by silhouette.")] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Model, as in elmokit embed; default bundled.")
+    word: Annotated[str, typer.Option("--word", "-w", help="The word, in any case.")],
+    clusters: Annotated[
+        int | None,
+        typer.Option("--clusters", "-k", help="Number of groups; default: the one with the best silhouette."),
     ] = None,
-    layers: Annotated[str, typer.Option(help="Which layer, or average, concat:1,2 ...")] = "top",
-    uses: Annotated[int, typer.Option(help="Uses looked at, evenly spaced; 0: all.", min=0)] = 500,
+    model: EncoderOption = None,
+    layers: Annotated[str, typer.Option(help="Layers of the vectors: top, 1, average, concat:1,2 ...")] = "top",
+    uses: Annotated[int, typer.Option(help="Group this many uses, evenly spaced; 0: all.", min=0)] = 500,
     examples: Annotated[int, typer.Option(help="Uses of each group to show.", min=1)] = 5,
-    plot: Annotated[Path | None, typer.Option(help="Picture to write: .html, .svg, .pdf, .png or .json.")] = None,
-    json: Annotated[Path | None, typer.Option(help="File for the groups and all uses.")] = None,
-    whole_lines: Annotated[
-        bool, typer.Option("--lines", help="A line is a sentence; else a paragraph, to be cut into sentences.")
-    ] = False,
-    tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Text is already tokenised: tokens stand between spaces.")
-    ] = False,
-    format: Annotated[str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.")] = "auto",
-    field: Annotated[str, typer.Option(help="The JSON field or Parquet column that holds text or tokens.")] = "text",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    plot: Plot = None,
+    json_output: Json = False,
+    output: JsonFile = None,
+    lines: LinesOption = Lines.paragraphs,
+    tokenized: Tokenized = False,
+    format: FormatOption = "auto",
+    field: TextField = "text",
+    device: Device = "auto",
 ) -> None:
-    """Group the uses of one word by their vectors, and show the middle of each group.
+    """Group the uses of one word in a corpus, and show the most typical of each group.
 
         elmokit senses corpus.txt --word play
         elmokit senses corpus.txt.gz --word bank --clusters 3 --plot bank.html
 
-    Without --clusters the number of groups is the one with the best silhouette (1: groups far apart, 0: none to be
-    seen); where even that is low, all uses are one group. The picture shows the two directions in which the vectors
-    vary most; in HTML, each point tells its sentence.
+    Without --clusters, the number of groups is the one with the best silhouette (1: groups far apart, 0: no groups);
+    if even the best is low, all uses are one group. The chart shows the two directions in which the vectors vary most;
+    in HTML, each point shows its sentence.
 
-    How well known senses are told apart is measured by elmokit wsd and elmokit pairs.
+    To measure how well known senses are told apart, see elmokit wsd and elmokit pairs.
     """
+    from json import dumps
+
     from elmokit.analysis.word_senses import SensesConfig, find_uses, group_senses
-    from elmokit.cli.corpus import read_corpus
+    from elmokit.cli.inputs import read_inputs, told_lines
     from elmokit.cli.layer_values import short_names
+    from elmokit.cli.show import print_json
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
-    from elmokit.formats import ReadReport, expand_inputs
+    from elmokit.formats import expand_inputs, write_text
     from elmokit.text import load_tokenizer
 
-    expand_inputs(corpus)  # a mistyped file name is told before a model is loaded
+    expand_inputs(corpus)  # a wrong file name is an error before a model is loaded
     if plot is not None:
         from elmokit.plots import check_chart_path
 
@@ -60,16 +78,19 @@ def senses(
     config = SensesConfig(layers=layers, clusters=clusters, uses=uses, examples=examples)
     encoder = load_encoder(model, device=device)
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
-    sentences = read_corpus(
-        corpus, tokenizer=cut, whole_lines=whole_lines or tokenized, format=format, field=field, report=ReadReport()
-    )
+    lines = Lines.sentences if tokenized else lines
+    sentences = read_inputs(corpus, tokenizer=cut, lines=lines, format=format, field=field)
     met = find_uses(sentences, word)
     if len(met) < 2:
-        raise InputError(f"{word!r} stands {len(met)} times in {', '.join(corpus)}; at least 2 uses are needed")
+        raise InputError(f"{word!r} occurs {len(met)} times in {', '.join(corpus)}; at least 2 uses are needed")
     found = group_senses(encoder, met, config=config)
-    _show(found, word, len(met))
-    if json is not None:
-        _write(found, word, json)
+    if json_output:
+        print_json([_record(found, word)])
+    else:
+        _show(found, word, len(met))
+    typer.echo(told_lines(lines), err=True)
+    if output is not None:
+        write_text(output, dumps(_record(found, word), indent=1, ensure_ascii=False) + "\n")
     if plot is not None:
         named = short_names([model])[0]
         _draw(found, word, plot, model=f"{named}, layers {layers}", data=", ".join(corpus))
@@ -81,7 +102,7 @@ def _show(found: "WordSenses", word: str, met: int) -> None:
     from elmokit.cli.neighbors import line_of
 
     console = Console(highlight=False)
-    some = f", {len(found.uses):,} of them looked at" if len(found.uses) < met else ""
+    some = f", {len(found.uses):,} of them grouped" if len(found.uses) < met else ""
     tried = ", ".join(f"{k}: {value:.2f}" for k, value in found.silhouettes.items())
     console.print(f"{met:,} uses of {word!r}{some}; silhouette by number of groups {tried or '-'}", markup=False)
     for number, group in enumerate(found.groups, 1):
@@ -94,13 +115,9 @@ def _show(found: "WordSenses", word: str, met: int) -> None:
             console.print(line_of(console, "", use.left, use.word, use.right))
 
 
-def _write(found: "WordSenses", word: str, path: Path) -> None:
-    from json import dumps
-
-    from elmokit.formats import write_text
-
+def _record(found: "WordSenses", word: str) -> dict[str, Any]:
     numbers = {use: number for number, group in enumerate(found.groups, 1) for use in group.uses}
-    record = {
+    return {
         "word": word,
         "silhouettes": found.silhouettes,
         "groups": [
@@ -117,7 +134,6 @@ def _write(found: "WordSenses", word: str, path: Path) -> None:
             for k, use in enumerate(found.uses)
         ],
     }
-    write_text(path, dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def _draw(found: "WordSenses", word: str, path: Path, *, model: str, data: str) -> None:

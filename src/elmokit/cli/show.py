@@ -1,6 +1,6 @@
 """Vectors to look at: what each word is nearest to, and how alike the sentences are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,14 @@ def _show_likeness(console: Any, embedded: "list[Embedding]") -> None:
     for k, mean in enumerate(means):
         table.add_row(str(k + 1), *(f"{cosine(mean, other):.2f}" for other in means))
     console.print(table)
+
+
+def print_json(records: Iterable[Any]) -> None:
+    """One object per line."""
+    from json import dumps
+
+    for record in records:
+        typer.echo(dumps(record, ensure_ascii=False))
 
 
 def cosine(a: Any, b: Any) -> float:

@@ -5,44 +5,54 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.layer_values import ENCODER_HELP, LAYERS_HELP
+from elmokit.cli.flags import (
+    OLD_ENCODER,
+    OLD_JSON_FILE,
+    BatchTokens,
+    Device,
+    EncodersOption,
+    Json,
+    JsonFile,
+    Plot,
+    old_spellings,
+)
+from elmokit.cli.layer_values import LAYERS_HELP
 
 
+@old_spellings({**OLD_ENCODER, **OLD_JSON_FILE})
 def wsd(
-    train: Annotated[list[str], typer.Argument(metavar="TRAIN...", help="Sense-tagged text: SemCor as columns.")],
-    data: Annotated[Path, typer.Option(help="Text to answer: XML of the unified all-words evaluation.")],
-    gold: Annotated[Path, typer.Option(help="Its file of gold keys.")],
-    index: Annotated[Path, typer.Option(help="WordNet's index.sense.")],
-    encoder: Annotated[
-        list[str] | None, typer.Option("--encoder", "-e", "--model", "-m", metavar="MODEL", help=ENCODER_HELP)
-    ] = None,
+    train: Annotated[list[str], typer.Argument(metavar="TRAIN", help="Sense-tagged text: SemCor as columns.")],
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Text to score: XML of the unified all-words evaluation.")],
+    gold: Annotated[Path, typer.Option(metavar="FILE", help="Its gold keys.")],
+    index: Annotated[Path, typer.Option(metavar="FILE", help="WordNet's index.sense.")],
+    encoder: EncodersOption = None,
     layers: Annotated[list[str] | None, typer.Option(help=LAYERS_HELP)] = None,
-    per_sense: Annotated[
-        int, typer.Option(help="Leave out training sentences whose senses were met so often before; 0: none.", min=0)
-    ] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Chart to write: .html, .svg, .pdf, .png or .json.")] = None,
-    json: Annotated[Path | None, typer.Option(help="File for the numbers.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Positions per batch; default by device.", min=1)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    per_sense: Annotated[int, typer.Option(help="Train on this many sentences of each sense; 0: all.", min=0)] = 0,
+    plot: Plot = None,
+    json_output: Json = False,
+    output: JsonFile = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
 ) -> None:
-    """Tell word senses by the nearest average vector, layer by layer.
+    """Measure how well each layer tells word senses apart.
 
         elmokit wsd semcor/*.tsv --index index.sense \\
             --data senseval2.data.xml --gold senseval2.gold.key.txt
 
     The vectors of all training occurrences of a sense are averaged, and a word takes the sense of its lemma whose
-    average is nearest. A lemma that the training text lacks takes its first sense in WordNet. Training files have
-    columns word, lemma, tag and sense keys, as in SemCor; keys that the index lacks are dropped.
+    average is nearest. A lemma that is not in the training text takes its first sense in WordNet. Training files have
+    the columns word, lemma, tag and sense keys, as in SemCor; keys that are not in the index are dropped.
 
-    Two columns are shown: right answers among the instances whose lemma training has, and among all. Below stand
-    WordNet's first sense and the most frequent sense of the training text, which know no context.
+    Shows the accuracy on the instances whose lemma is in the training text, and on all. The last two rows do not look
+    at the context: WordNet's first sense, and the most frequent sense of the training text.
     """
     from rich.console import Console
 
     from elmokit.analysis.sense_files import read_all_words, read_semcor, read_sense_index, unescape_senses
     from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
     from elmokit.analysis.views import EACH, list_views
-    from elmokit.cli.layer_values import LayerValue, draw_values, short_names, show_values, write_values
+    from elmokit.cli.layer_values import LayerValue, draw_values, records_of, short_names, show_values, write_records
+    from elmokit.cli.show import print_json
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs, read_lines
@@ -84,9 +94,13 @@ def wsd(
             LayerValue("without vectors", "most frequent", (100 * frequent[0], 100 * frequent[1])),
         ]
     console, heads = Console(highlight=False), (f"{found.covered:,} covered", f"all {found.instances:,}")
-    show_values(console, heads, [*rows, *baselines])
-    if json is not None:
-        write_values(("covered", "all"), [*rows, *baselines], json)
+    records = records_of(("covered", "all"), [*rows, *baselines])
+    if json_output:
+        print_json(records)
+    else:
+        show_values(console, heads, [*rows, *baselines])
+    if output is not None:
+        write_records(records, output)
     if plot is not None:
         about = f"{', '.join(dict.fromkeys(row.encoder for row in rows))}; {data.name}, {found.covered:,} instances"
         title = "Word senses by nearest centroid"

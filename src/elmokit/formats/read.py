@@ -1,6 +1,6 @@
 """One way in: any readable source to Sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,6 +13,8 @@ from elmokit.formats.streams import ReadReport, read_lines, source_name
 from elmokit.formats.tables import read_parquet
 from elmokit.text import Sentence, Tokenizer, unescape_treebank
 
+Lines = Literal["sentences", "paragraphs"]  # what a line of text, a JSON field or a Parquet value holds
+
 
 def read_sentences(
     source: str | Path,
@@ -20,6 +22,7 @@ def read_sentences(
     tokenizer: Tokenizer,
     format: Format | Literal["auto"] = "auto",
     field: str = "text",
+    lines: Lines = "sentences",
     treebank: bool = False,
     report: ReadReport | None = None,
 ) -> Iterator[Sentence]:
@@ -27,35 +30,37 @@ def read_sentences(
 
     Plain text has one sentence a line, and a blank line is an empty sentence, so that the k-th result belongs to the
     k-th line; the whitespace tokenizer reads text that is already tokenised. `field` names the JSON field or Parquet
-    column; lists of tokens, CoNLL-U and column files keep their own tokens. `treebank` undoes the Penn Treebank's
-    escapes in the tokens.
+    column. With lines="paragraphs", a line, a field or a value is split into its sentences. Lists of tokens, CoNLL-U
+    and column files keep their own tokens and sentences. `treebank` undoes the Penn Treebank's escapes in the tokens.
     """
     report = ReadReport() if report is None else report
     known = ("auto", *get_args(Format))
     if format not in known:
         raise InputError(f"no format {format!r}; expected one of {', '.join(known)}")
+    if lines not in get_args(Lines):
+        raise InputError(f"lines is {lines!r}; expected one of {', '.join(get_args(Lines))}")
     chosen = format_of(source) if format == "auto" else format
-    for sentence in _read(source, chosen, tokenizer, field, report):
+    for sentence in _read(source, chosen, tokenizer, field, lines, report):
         yield _unescaped(sentence) if treebank else sentence
 
 
 def _read(
-    source: str | Path, chosen: Format, tokenizer: Tokenizer, field: str, report: ReadReport
+    source: str | Path, chosen: Format, tokenizer: Tokenizer, field: str, lines: Lines, report: ReadReport
 ) -> Iterator[Sentence]:
     name = source_name(source)
     match chosen:
         case "text":
-            yield from map(tokenizer.tokenize, read_lines(source, report=report))
+            for line in read_lines(source, report=report):
+                yield from sentences_of(line, tokenizer, lines=lines)
         case "jsonl":
-            lines = read_lines(source, report=report)
-            for unit in read_jsonl(lines, name=name, field=field, report=report):
-                yield sentence_of(unit, tokenizer)
+            for unit in read_jsonl(read_lines(source, report=report), name=name, field=field, report=report):
+                yield from sentences_of(unit, tokenizer, lines=lines)
         case "parquet":
             report.files += 1
             for unit in read_parquet(source, field=field, report=report):
                 report.lines += 1
                 report.blank_lines += not unit or (isinstance(unit, str) and unit.isspace())
-                yield sentence_of(unit, tokenizer)
+                yield from sentences_of(unit, tokenizer, lines=lines)
         case "conllu":
             for parsed in read_conllu(read_lines(source, report=report), name=name):
                 yield parsed.sentence
@@ -67,6 +72,12 @@ def _read(
 def sentence_of(unit: Unit, tokenizer: Tokenizer) -> Sentence:
     """Text by the tokenizer; tokens as they are."""
     return tokenizer.tokenize(unit) if isinstance(unit, str) else Sentence.of(unit)
+
+
+def sentences_of(unit: Unit, tokenizer: Tokenizer, *, lines: Lines = "sentences") -> Sequence[Sentence]:
+    """Text as one sentence, or as a paragraph's sentences; tokens as they are. Blank text is one empty sentence."""
+    split = tokenizer.split(unit) if lines == "paragraphs" and isinstance(unit, str) else []
+    return split or [sentence_of(unit, tokenizer)]
 
 
 def _unescaped(sentence: Sentence) -> Sentence:

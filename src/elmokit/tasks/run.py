@@ -120,7 +120,7 @@ def identify_training(
     task: Task[E, P], setup: Setup, train: Sequence[E], dev: Sequence[E], encoder: Encoder | None
 ) -> tuple[str, dict[str, Any]]:
     """A digest of settings, encoder and all examples, and the settings in words."""
-    described = {**setup.flat(), "task": task.name, "encoder": encoder.fingerprint if encoder else "none"}
+    described = {**setup.flat(former=True), "task": task.name, "encoder": encoder.fingerprint if encoder else "none"}
     digest = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16)
     for part in (train, dev):
         for example in part:

@@ -85,6 +85,8 @@ class Setup:
     def changed_by(self, changes: Mapping[str, Any], *, source: str) -> "Setup":
         """The same, with where the values come from, for errors."""
         parts = {part: getattr(self, part) for part in ("settings", "features", "training")}
+        renamed = {f.metadata["was"]: f.name for part in parts.values() for f in fields(part) if f.metadata.get("was")}
+        changes = {renamed.get(name, name): value for name, value in changes.items()}
         known = {f.name for part in parts.values() for f in fields(part)}
         if unknown := sorted(set(changes) - known):
             raise ConfigError(f"{source}: unknown field {unknown[0]!r}; the fields are {', '.join(sorted(known))}")
@@ -93,9 +95,10 @@ class Setup:
             parts[name] = revive(type(old), {**plain(old), **own}, source=source) if own else old
         return replace(self, **parts)
 
-    def flat(self) -> dict[str, Any]:
-        """All fields of all sections."""
-        return {**plain(self.settings), **plain(self.features), **plain(self.training)}
+    def flat(self, *, former: bool = False) -> dict[str, Any]:
+        """All fields of all sections, by their names of today or by their former ones."""
+        parts = (self.settings, self.features, self.training)
+        return {name: value for part in parts for name, value in plain(part, former=former).items()}
 
     def features_config(self, *, n_words: int, word_dim: int, depth: int, width: int) -> WordFeaturesConfig:
         """The features of a vocabulary of `n_words` and an encoder of this depth and width."""

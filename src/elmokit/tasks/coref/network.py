@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import setting
 from elmokit.errors import ConfigError
 from elmokit.layers import LayerStack
 from elmokit.nn.padded import run_recurrent
@@ -36,7 +37,7 @@ class CorefConfig:
     genres: tuple[str, ...] = ()
     speakers: bool = False
     hidden: int = 200  # LSTM cells in each direction
-    layers: int = 1
+    lstm_layers: int = setting(1, "LSTM layers", was="layers")
     scorer: int = 150  # units in each of the two hidden layers of the scorers
     feature_dim: int = 20  # of widths, distances, speakers, genres
     max_width: int = 10  # words of a span
@@ -73,10 +74,10 @@ class CorefNetwork(Network[CorefDocument, Resolved]):
         self.lstm = nn.LSTM(
             self.features.width,
             config.hidden,
-            config.layers,
+            config.lstm_layers,
             batch_first=True,
             bidirectional=True,
-            dropout=config.dropout if config.layers > 1 else 0.0,
+            dropout=config.dropout if config.lstm_layers > 1 else 0.0,
         )
         self.dropout = nn.Dropout(config.dropout)
         context = 2 * config.hidden + self.features.output_width

@@ -28,7 +28,7 @@ class CorefSettings:
 
     splitter: str = setting("english", "tokenizer that ends sentences in files without sentence breaks")
     hidden: int = setting(200, "LSTM cells in each direction")
-    layers: int = setting(1, "LSTM layers")
+    lstm_layers: int = setting(1, "LSTM layers", was="layers")
     scorer: int = setting(150, "units in each of the two hidden layers of the scorers")
     feature_dim: int = setting(20, "width of the vectors of span widths, distances, speakers and genres")
     max_width: int = setting(10, "words of a span at most")

@@ -40,7 +40,7 @@ class RolesBody:
 
     predicate_dim: int = setting(100, "width of the embedding that marks the predicate")
     hidden: int = setting(300, "LSTM cells of a layer")
-    layers: int = setting(8, "LSTM layers, of alternating direction")
+    lstm_layers: int = setting(8, "LSTM layers, of alternating direction", was="layers")
     dropout: float = setting(0.1, "on the states of each LSTM, the same for all words of a sentence")
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class RolesNetwork(Network[Proposition, Roles]):
         self.features = WordFeatures(config.features)
         self.mark = nn.Embedding(2, body.predicate_dim)
         width = self.features.width + body.predicate_dim
-        self.lstm = HighwayLstm(HighwayLstmConfig(width, body.hidden, body.layers, body.dropout))
+        self.lstm = HighwayLstm(HighwayLstmConfig(width, body.hidden, body.lstm_layers, body.dropout))
         self.output = nn.Linear(body.hidden + self.features.output_width, len(config.labels))
         # A CRF whose scores are and stay 0 knows nothing but which sequences of labels there are.
         self.viterbi = Crf(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from elmokit.config import setting
 from elmokit.errors import ConfigError, InputError
 from elmokit.nn.crf import Allowed, Crf
 from elmokit.nn.padded import SharedDropout, run_recurrent
@@ -69,14 +70,14 @@ class TaggerConfig:
     features: WordFeaturesConfig
     scheme: Scheme | None = "IOBES"
     hidden: int = 200  # LSTM cells in each direction
-    layers: int = 2
+    lstm_layers: int = setting(2, "LSTM layers", was="layers")
     dropout: float = 0.25  # on what goes into each LSTM and on what comes out
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or not self.labels:
             raise ConfigError(f"labels {self.labels}: expected at least one, and each once")
-        if self.layers < 1 or self.hidden < 1:
-            raise ConfigError(f"{self.layers} layers of {self.hidden} cells; expected at least one")
+        if self.lstm_layers < 1 or self.hidden < 1:
+            raise ConfigError(f"{self.lstm_layers} layers of {self.hidden} cells; expected at least one")
 
     def ids(self, tags: Sequence[str]) -> list[int]:
         """The numbers of one sentence's labels."""
@@ -127,7 +128,7 @@ class TaggerNetwork(CrfTagger):
 
     def __init__(self, config: TaggerConfig) -> None:
         super().__init__(config)
-        widths = [self.features.width] + [2 * config.hidden] * (config.layers - 1)
+        widths = [self.features.width] + [2 * config.hidden] * (config.lstm_layers - 1)
         self.lstms = nn.ModuleList(
             nn.LSTM(width, config.hidden, batch_first=True, bidirectional=True) for width in widths
         )
@@ -156,10 +157,10 @@ class TaglmNetwork(CrfTagger):
 
     def __init__(self, config: TaggerConfig) -> None:
         super().__init__(config)
-        if config.layers != 2 or config.features.elmo_at not in ("none", "output"):
+        if config.lstm_layers != 2 or config.features.elmo_at not in ("none", "output"):
             raise ConfigError(
-                f"TagLM with {config.layers} layers and elmo_at={config.features.elmo_at!r}; it has 2 layers, and the "
-                "language model joins the output of the first (elmo_at='output') or is left out ('none')"
+                f"TagLM with {config.lstm_layers} layers and elmo_at={config.features.elmo_at!r}; it has 2 layers, and "
+                "the language model joins the output of the first (elmo_at='output') or is left out ('none')"
             )
         both = 2 * config.hidden
         self.first = nn.LSTM(self.features.width, config.hidden, batch_first=True, bidirectional=True)

@@ -42,7 +42,7 @@ class TaggingSettings:
     labels: Labels = setting("auto", "what labels are of: spans (IOB1, IOB2, IOBES), words (any), or as they look")
     scheme: Scheme = setting("IOBES", "how the network writes spans, whatever the files do")
     hidden: int = setting(200, "LSTM cells in each direction")
-    layers: int = setting(2, "LSTM layers")
+    lstm_layers: int = setting(2, "LSTM layers", was="layers")
     dropout: float = setting(0.25, "on what goes into each LSTM and on what comes out")
 
 
@@ -81,7 +81,9 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
             labels = tuple(sorted({tag for row in tags for tag in row}))
         else:
             labels = list_labels({span.type for row in tags for span in read_spans(row)}, scheme)
-        return self.network(TaggerConfig(labels, features, scheme, settings.hidden, settings.layers, settings.dropout))
+        return self.network(
+            TaggerConfig(labels, features, scheme, settings.hidden, settings.lstm_layers, settings.dropout)
+        )
 
     def score(self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedSentence]) -> Scores:
         """F1 of spans, all and by type; or the share of words with the right label."""

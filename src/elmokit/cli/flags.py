@@ -1,0 +1,174 @@
+"""What the commands share: options that mean the same everywhere, a flag for each field of a configuration, and the
+old spellings of flags, which work with a note until the next minor version.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from elmokit.config import as_flag
+
+UNTIL = "0.3"  # where the old spellings end
+
+
+class Lines(StrEnum):
+    """What one line of text, one JSON field or one Parquet value holds."""
+
+    sentences = "sentences"
+    paragraphs = "paragraphs"
+
+
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="Model folder, archive, hub id, bert:NAME, gpt:NAME or static vectors; default: the bundled model.",
+    ),
+]
+EncodersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="As in elmokit embed; give several to compare them. Default: the bundled model.",
+    ),
+]
+MovedEncoderOption = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="Where the encoder is, if not where it was in training."),
+]
+BiLMOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="Model folder, archive, .hdf5 file or hub id; default: the bundled model.",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one.")]
+Tokenized = Annotated[bool, typer.Option("--tokenized", help="The text is already tokenised: split it at spaces only.")]
+TokenizerName = Annotated[
+    str | None,
+    typer.Option("--tokenizer", help="english, unicode or whitespace (for tokenised text); default: the model's own."),
+]
+LinesOption = Annotated[
+    Lines,
+    typer.Option(
+        "--lines", metavar="sentences|paragraphs", help="What a line holds; paragraphs are split into sentences."
+    ),
+]
+FormatOption = Annotated[
+    str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.", metavar="FORMAT")
+]
+TextField = Annotated[str, typer.Option("--field", help="JSON field or Parquet column with the text or the tokens.")]
+BatchTokens = Annotated[int | None, typer.Option(help="Positions in a batch; default: by device.", min=1)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the numbers to this file, too, as JSON.")
+]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a chart: .html, .svg, .pdf, .png or .json.")]
+Config = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with any of the settings below.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+
+
+class OldSpelling(NamedTuple):
+    """What a flag is called now. `before` says whether the argument behind it shows the old use (default: any does)."""
+
+    now: str
+    before: Callable[[str], bool] = lambda behind: True
+
+
+def bare_lines(behind: str) -> bool:
+    """`--lines` had no value."""
+    return behind not in list(Lines)
+
+
+OLD_LINES = {"--lines": OldSpelling("--lines=sentences", bare_lines)}
+OLD_ENCODER = {"--encoder": OldSpelling("--model"), "-e": OldSpelling("--model")}
+OLD_JSONL = {"--jsonl": OldSpelling("--json")}
+OLD_JSON_FILE = {"--json": OldSpelling("--output", lambda behind: behind.endswith(".json"))}
+
+
+def old_spellings(known: Mapping[str, OldSpelling]) -> Callable[[Any], Any]:
+    """A command that still takes these flags."""
+
+    def mark(command: Any) -> Any:
+        command.old_spellings = known
+        return command
+
+    return mark
+
+
+class Command(TyperCommand):
+    """A command whose help leaves examples, the indented paragraphs of its docstring, as they are."""
+
+    def __init__(self, *args: Any, help: str | None = None, **options: Any) -> None:
+        paragraphs = inspect.cleandoc(help or "").split("\n\n")
+        kept = [f"\b\n{p}" if p.startswith("    ") else p for p in paragraphs]  # the mark for "do not wrap"
+        super().__init__(*args, help="\n\n".join(kept), **options)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known: Mapping[str, OldSpelling] = getattr(self.callback, "old_spellings", {})
+        return super().parse_args(ctx, _modernise(args, known))
+
+
+def _modernise(args: list[str], known: Mapping[str, OldSpelling]) -> list[str]:
+    """The arguments in today's spelling, with a note for each old one."""
+    made: list[str] = []
+    for at, arg in enumerate(args):
+        if arg == "--":
+            return made + args[at:]
+        name, equals, value = arg.partition("=")
+        behind = value if equals else args[at + 1] if at + 1 < len(args) else ""
+        if name not in known or not known[name].before(behind):
+            made.append(arg)
+            continue
+        now = known[name].now
+        typer.echo(f"note: {name} is now {now}; the old spelling works until {UNTIL}", err=True)
+        made.append(f"{now}={value}" if equals else now)
+    return made
+
+
+def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> Any:
+    """The command with an option for each field of its configurations in place of its `**flags`.
+
+    `configs` are dataclasses with the defaults that the help shows; fields of the parts `without` are left out.
+    """
+    signature = inspect.signature(command)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    options, before = [], {}
+    for usual in configs:
+        hints = get_type_hints(type(usual))
+        for field in fields(usual):
+            if field.metadata.get("part") in without:
+                continue
+            options.append(_option(field.name, hints[field.name], getattr(usual, field.name), field.metadata["help"]))
+            if old := field.metadata.get("was"):
+                before[_flag(old)] = OldSpelling(_flag(field.name))
+    command.__signature__ = signature.replace(parameters=[*own, *options])
+    command.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
+    return old_spellings({**getattr(command, "old_spellings", {}), **before})(command)
+
+
+def _option(name: str, hint: Any, usual: Any, help: str) -> inspect.Parameter:
+    kind = hint if hint in (int, float, bool) else str
+    choices = "|".join(map(str, get_args(hint))) if get_origin(hint) is Literal else None
+    sentence = f"{help[0].upper()}{help[1:]}.  [default: {as_flag(usual) or 'none'}]"
+    note = typer.Option(help=sentence, metavar=choices, show_default=False)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
