@@ -49,6 +49,11 @@ def main() -> None:
                 _stop(f"interrupted; {KEPT}", 130)
             if isinstance(error, ElmokitError):
                 _stop(str(error), 2)
+            if (
+                isinstance(error, ModuleNotFoundError)
+                and (missing := (error.name or "").partition(".")[0]) != "elmokit"
+            ):
+                _stop(f"elmokit needs {missing}, which is not installed; run  pip install {missing}", 2)
             if isinstance(error, OSError) and error.errno is not None:  # a full disk, a folder without permission
                 _stop(f"{error.strerror}" + (f": {error.filename}" if error.filename else ""), 2)
             raise

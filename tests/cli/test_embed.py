@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 import zstandard
+from rich.cells import cell_len
 
 import elmokit
 from elmokit import Elmo
@@ -303,3 +304,22 @@ def test_a_closed_pipe_is_quiet(process: Cli, model_folder: Path) -> None:
     with process("embed", *["a few words here"] * 8, "-m", model_folder) as running:
         running.stdout.close()
         assert running.stderr.read() == b""
+
+
+def test_the_preview_fits_80_columns(cli: Cli, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "internationalisation" * 3
+    done = cli(
+        "embed",
+        f"the {long} of {long} .",
+        f"東京都は日本の首都です。{long} [b] x",
+        "-m",
+        model_folder,
+        "--layers",
+        "all",
+    )
+    lines = done.out.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    rows = [line for line in lines if line.rstrip().endswith("...")]
+    assert len(rows) == 5 + 7  # a line for each token
+    assert "internationalisat…" in done.out

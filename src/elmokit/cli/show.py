@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from elmokit.encoders import Embedding, Encoder
     from elmokit.text import Sentence
 
-SENTENCES, TOKENS, NUMBERS = 8, 40, 4  # shown at most: sentences, tokens of each, numbers of each vector
+SENTENCES, TOKENS, NUMBERS = 8, 40, 3  # shown at most: sentences, tokens of each, numbers of each vector
+WORD = 18  # columns for a token; with the others they make 80
 
 
 def show_vectors(
@@ -51,18 +52,19 @@ def _show_sentence(
     shape = " x ".join(map(str, one.vectors.shape))
     console.print(f"[bold]{number + 1}[/bold]  {escape(' '.join(tokens[:TOKENS]))}   [dim]{shape}[/dim]")
     table = Table(box=None, pad_edge=True, header_style="dim")
-    table.add_column("token")
-    table.add_column("length", justify="right")
-    table.add_column("nearest other word")
-    table.add_column("first numbers")
+    for title in ("token", "length", "nearest other word", "first numbers"):
+        table.add_column(title, justify="right" if title == "length" else "left", no_wrap=True)
     for t, vector in enumerate(_flat(one)[:TOKENS]):
         others = [(cosine(vector, v), s, k) for s, k, v in everything if (s, k) != (number, t)]
         nearest = "-"
         if others:
             likeness, s, k = max(others)
-            nearest = f"{likeness:.2f}  {escape(embedded[s].sentence.tokens[k])} [dim]({s + 1}:{k + 1})[/dim]"
+            place = f"({s + 1}:{k + 1})"
+            word = cut_cells(embedded[s].sentence.tokens[k], WORD - len(place))
+            nearest = f"{likeness:.2f} {escape(word)} [dim]{place}[/dim]"
         numbers = " ".join(f"{x:+.3f}" for x in vector[:NUMBERS])
-        table.add_row(escape(tokens[t]), f"{np.linalg.norm(vector):.2f}", nearest, f"[dim]{numbers} ...[/dim]")
+        shown = escape(cut_cells(tokens[t], WORD))
+        table.add_row(shown, f"{np.linalg.norm(vector):.2f}", nearest, f"[dim]{numbers} ...[/dim]")
     if tokens:
         console.print(table)
     if len(tokens) > TOKENS:
@@ -84,6 +86,13 @@ def _show_likeness(console: Any, embedded: "list[Embedding]") -> None:
     for k, mean in enumerate(means):
         table.add_row(str(k + 1), *(f"{cosine(mean, other):.2f}" for other in means))
     console.print(table)
+
+
+def cut_cells(text: str, most: int) -> str:
+    """The text in at most so many columns of a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= most else set_cell_size(text, most - 1).rstrip() + "…"
 
 
 def print_json(records: Iterable[Any]) -> None:

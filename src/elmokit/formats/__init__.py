@@ -1,7 +1,7 @@
 """Bytes to Sentences: compressed streams, plain text, JSON lines, CoNLL-U, column files, tables; and atomic writing."""
 
 from elmokit.formats.atomic import atomic_folder, atomic_path, atomic_write, sweep_drafts, write_text
-from elmokit.formats.cache import default_cache
+from elmokit.formats.cache import default_cache, open_cache
 from elmokit.formats.columns import ColumnSentence, read_columns
 from elmokit.formats.conllu import ConlluSentence, read_conllu
 from elmokit.formats.inputs import Format, expand_inputs, format_of
@@ -23,6 +23,7 @@ __all__ = [
     "expand_inputs",
     "format_of",
     "open_bytes",
+    "open_cache",
     "read_columns",
     "read_conllu",
     "read_dataset",

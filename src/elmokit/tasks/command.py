@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from elmokit.encoders import Encoder, load_encoder
 from elmokit.errors import InputError
-from elmokit.formats import default_cache
+from elmokit.formats import open_cache
 from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, train_task
 from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model
@@ -98,9 +98,8 @@ def cached_layers(
     encoder: Encoder, examples: list[Any], cache: Path | None, *, console: Console, listener: "Display"
 ) -> CachedLayers:
     """The layers of all sentences, from files or into them."""
-    folder = cache or default_cache() / "layers"
     sentences = (sentence for example in examples for sentence in example.sentences)
-    with listener.shown():
+    with open_cache("layers", cache) as folder, listener.shown():
         layers = CachedLayers.of(encoder, sentences, folder=folder, told=listener.embedding)
     console.print(f"layers of {encoder.source}: {layers.nbytes / 2**20:,.0f} MiB in {folder}")
     return layers

@@ -10,7 +10,7 @@ from elmokit.encoders.static.fasttext import FastTextTable
 from elmokit.encoders.static.files import is_fasttext, read_blocks, read_layout
 from elmokit.encoders.static.table import WordTable, is_table, read_table, write_table
 from elmokit.errors import InputError
-from elmokit.formats import default_cache
+from elmokit.formats import open_cache
 
 
 def load_table(path: str | Path, *, cache: str | Path | None = None) -> WordTable | FastTextTable:
@@ -26,14 +26,14 @@ def load_table(path: str | Path, *, cache: str | Path | None = None) -> WordTabl
         return read_table(path)
     if is_fasttext(path):
         return FastTextTable(path)
-    converted = _converted(path, Path(cache).expanduser() if cache else default_cache())
-    if not converted.is_file():
-        layout = read_layout(path)
-        converted.parent.mkdir(parents=True, exist_ok=True)
-        write_table(converted, read_blocks(path, layout), width=layout.width)
-        for old in converted.parent.glob(f"{converted.name.split('.')[0]}.*.safetensors"):
-            if old != converted:  # of what the file was before
-                old.unlink(missing_ok=True)
+    with open_cache("static", None if cache is None else Path(cache) / "static") as folder:
+        converted = _converted(path, folder)
+        if not converted.is_file():
+            layout = read_layout(path)
+            write_table(converted, read_blocks(path, layout), width=layout.width)
+            for old in folder.glob(f"{converted.name.split('.')[0]}.*.safetensors"):
+                if old != converted:  # of what the file was before
+                    old.unlink(missing_ok=True)
     return read_table(converted, source=str(path))
 
 
@@ -42,7 +42,7 @@ def _converted(path: Path, cache: Path) -> Path:
     state = path.stat()
     name = hashlib.blake2b(str(path.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
     stamp = hashlib.blake2b(f"{state.st_size} {state.st_mtime_ns}".encode(), digest_size=8).hexdigest()
-    return cache / "static" / f"{name}.{stamp}.safetensors"
+    return cache / f"{name}.{stamp}.safetensors"
 
 
 def table_of(vectors: Any) -> WordTable:
