@@ -13,7 +13,7 @@ import reference as ref
 from elmokit.cli.convert import convert
 from elmokit.cli.info import info
 from elmokit.errors import WeightsError
-from elmokit.kernels.cpu.c import c_library
+from elmokit.kernels.cpu.c import c_library, compiled
 from elmokit.kernels.cpu.features import cpu_features
 from elmokit.weights import load_pretrained
 
@@ -133,15 +133,31 @@ def test_info_tells_how_this_cpu_runs_it(model, tmp_path, monkeypatch, machine, 
     monkeypatch.delenv("ELMOKIT_NATIVE", raising=False)
     for name, value in machine.items():
         monkeypatch.setenv(name, value)
-    c_library.cache_clear()
+    compiled.cache_clear()
     try:
         assert f"float32 by default; C functions not compiled: {told}" in run("info", model)
         run("convert", model, tmp_path / "own", "--dtype", "int8")
         mode = "int8" if cpu_features().onednn else "float32"
         facts = json.loads(run("info", tmp_path / "own", "--json"))
-        assert facts["cpu"] == {"mode": mode, "compiled": False, "why_not": told}
+        assert facts["cpu"] == {"mode": mode, "compiled": False, "why_not": told, "unkept": None}
     finally:
-        c_library.cache_clear()
+        compiled.cache_clear()
+
+
+@pytest.mark.skipif(c_library() is None, reason="nothing is compiled here")
+def test_info_tells_of_a_cache_that_others_can_write_to(model, tmp_path, monkeypatch):
+    folder = tmp_path / "cache" / "native"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+    compiled.cache_clear()
+    try:
+        told = f"other users can write to {folder}; run chmod go-w {folder}"
+        assert f"C functions compiled, for this process alone: {told}" in run("info", model)
+        assert json.loads(run("info", model, "--json"))["cpu"]["unkept"] == told
+    finally:
+        compiled.cache_clear()
 
 
 def test_info_for_people(model, tmp_path, monkeypatch):

@@ -148,6 +148,8 @@ def _print(facts: dict[str, Any]) -> None:
         f"{what} {lstm[key]:g}" for what, key in (("cell", "cell_clip"), ("output", "projection_clip")) if lstm[key]
     ]
     made = "compiled" if cpu["compiled"] else f"not compiled: {cpu['why_not']}"
+    if cpu["unkept"]:
+        made += f", for this process alone: {cpu['unkept']}"
     rows += [
         ("LSTM", f"{_count(lstm['layers'], 'layer')} of {lstm['cell']} cells{projected}, {skip} skip connections"),
         ("clips", ", ".join(clips) or "none"),
@@ -174,16 +176,15 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
-    """Which mode is its default on a CPU, and whether there are functions in C, or why not."""
+    """Its default mode on a CPU; whether the functions in C are there, and if not, why; why they are not kept."""
     import torch
 
-    from elmokit.kernels.cpu.c import c_hindrance, c_library
+    from elmokit.kernels.cpu.c import compiled
     from elmokit.weights.inference import usual_mode
 
     mode = str(usual_mode(pretrained, torch.device("cpu"))).removeprefix("torch.")
-    compiled = c_library() is not None
-    why_not = None if compiled else c_hindrance() or "the compiler made none, or there is no AVX2 with FMA"
-    return {"mode": mode, "compiled": compiled, "why_not": why_not}
+    found = compiled()
+    return {"mode": mode, "compiled": found.library is not None, "why_not": found.missing, "unkept": found.unkept}
 
 
 def _count(n: int, what: str) -> str:

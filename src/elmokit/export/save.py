@@ -1,5 +1,6 @@
 """Models to files that run elsewhere. A file is run and compared with the model before it is kept."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,8 @@ def export_torch(pretrained: Pretrained, folder: str | Path) -> ExportReport:
             torch.export.save(program, stream)
 
     def load(path: Path, described: Description) -> Callable[[TokenBatch], Layers]:
-        with path.open("rb") as stream:
+        with path.open("rb") as stream, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)  # torch 2.11's own
             run = torch.export.load(stream).module()
         return lambda batch: run(*map(torch.from_numpy, (batch.types, batch.index, batch.lengths)))[0].numpy()
 

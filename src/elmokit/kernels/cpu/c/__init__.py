@@ -3,8 +3,8 @@
 See lstm.c and tokens.c. `c_library()` is None if C cannot run here; callers then use torch's libraries.
 """
 
-from elmokit.kernels.cpu.c.library import c_hindrance, c_library
+from elmokit.kernels.cpu.c.library import Compiled, c_library, compiled
 from elmokit.kernels.cpu.c.lstm import NativeLstm
 from elmokit.kernels.cpu.c.tokens import Linear, NativeTokens
 
-__all__ = ["Linear", "NativeLstm", "NativeTokens", "c_hindrance", "c_library"]
+__all__ = ["Compiled", "Linear", "NativeLstm", "NativeTokens", "c_library", "compiled"]
