@@ -1,6 +1,7 @@
 """`Static`: every format to the same vectors, unknown words by rule, whatever is wrong with a file told by line."""
 
 import gzip
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from elmokit.encoders.static.distil import distil_corpus, distil_words
 from elmokit.encoders.static.encoder import Static
 from elmokit.encoders.static.export import export_word2vec
 from elmokit.encoders.static.load import load_table
-from elmokit.encoders.static.table import WordTable, read_table, write_table
+from elmokit.encoders.static.table import HEADER_BYTES, WordTable, read_table, verify_table, write_table
 from elmokit.errors import FormatError, InputError, MissingExtraError
 
 WORDS = ["the", "Cat", "3.14", "猫", "👩‍👩‍👧", "\u00a0", "don't", "</s>"]
@@ -101,10 +102,12 @@ def test_the_first_of_equal_words_stays(tmp_path: Path) -> None:
         (b"just some text\nand more of it\n", "line 1: not a word followed by numbers"),
         (b"the 0.1 0.2\ncat 0.1\nsat 0.3 0.4\n", "line 2: 1 numbers, expected 2"),
         (b"2 2\nthe 0.1 0.2\ncat 0.1 zero\n", "line 3: 'zero' is not a number"),
+        (b"2 2\nthe 0.1 0.2\ncat 0.1 1e-", "line 3: '1e-' is not a number"),  # cut short
         (b"3 2\nthe 0.1 0.2\ncat 0.1 0.3\n", "2 words, but its first line says 3; it was cut short"),
         (b"1 2\nthe 0.1 0.2\ncat 0.1 0.3\n", "2 words, but its first line says 1"),
         (b"0 2\n", "line 1: says 0 words of 2 numbers"),
         (b"the 0.1 nan\ncat 0.1 0.2\n", "the vector of 'the' has numbers that are NaN"),
+        (b"the 0.1 0.2\ncat 0.1 1e16\n", "'cat' has numbers that are NaN, infinite or beyond 1e"),
         (FILES["google.bin"][:-3], "ends after 7 of 8 words; it was cut short"),
         (FILES["google.bin"] + b"more", "goes on after the 8 words"),
         (b"2 4\n" + b"\xff" * 200_000, "no word found after 0 words"),
@@ -145,10 +148,48 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     path = TABLE.save(tmp_path / "table.safetensors")
     assert load_table(path).fingerprint == TABLE.fingerprint
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(FormatError, match="shorter or longer than it says"):
+    with pytest.raises(FormatError, match="but its header describes"):
         load_table(path)
     with pytest.raises(InputError, match="ends in"):
         TABLE.save(tmp_path / "table.txt")
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_damaged_table_is_refused_or_harmless(checksums: bool, tmp_path: Path) -> None:
+    """A flip among the vectors is for `verify_table`; files of 0.1.0 have no checksums."""
+    path = TABLE.save(tmp_path / "table.safetensors")
+    content = path.read_bytes()
+    if not checksums:
+        header = json.loads(content[8:HEADER_BYTES])
+        del header["__metadata__"]["checksums"]
+        content = content[:8] + json.dumps(header).encode().ljust(HEADER_BYTES - 8) + content[HEADER_BYTES:]
+    end = HEADER_BYTES + VECTORS.nbytes
+    refused = set()
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        try:
+            found = read_table(path)
+        except (FormatError, InputError):
+            refused.add(at)
+            continue
+        if not HEADER_BYTES <= at < end:
+            assert not checksums or (list(found.words) == WORDS and np.array_equal(found.vectors, VECTORS)), at
+    assert refused.isdisjoint(range(HEADER_BYTES, end))
+    assert not checksums or refused >= set(range(end, len(content)))
+    for cut in range(0, len(content), 7):
+        path.write_bytes(content[:cut])
+        with pytest.raises(FormatError):
+            read_table(path)
+    path.write_bytes(content)
+    verify_table(path)
+    damaged = bytearray(content)
+    damaged[HEADER_BYTES + 5] ^= 1
+    path.write_bytes(damaged)
+    if checksums:
+        with pytest.raises(FormatError, match="its vectors are not as they were saved"):
+            verify_table(path)
 
 
 class TestUnknownWords:

@@ -145,7 +145,7 @@ def test_folders_appear_at_once_or_file_by_file(tmp_path: Path) -> None:
         (draft / "a").write_text(str(1 // 0))
     assert (target / "a").read_text() == "second"
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a", "b", "c", "deep", "mine", "model"]
-    with pytest.raises(InputError, match="is a file"), atomic_folder(target / "a", last="b"):
+    with pytest.raises(InputError, match="a file is there"), atomic_folder(target / "a", last="b"):
         pass
 
 

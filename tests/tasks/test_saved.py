@@ -58,6 +58,7 @@ def test_the_same_predictions_with_places_in_the_text(model: TaskModel[Any, Any]
     assert sorted(path.name for path in folder.iterdir()) == [
         *("config.json", "training.json", "weights.safetensors", "words.txt"),
     ]
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "none is for its owner alone"
 
 
 def test_what_predict_cannot_take_is_refused(model: TaskModel[Any, Any]) -> None:

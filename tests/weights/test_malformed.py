@@ -219,11 +219,16 @@ def test_nonfinite_weights_can_be_asked_for(tmp_path):
     assert model.tensors["tokens.convolutions.1.weight"].isnan().sum() == 1
 
 
-def test_large_finite_weights_are_fine(tmp_path):
-    """Their sum overflows, they do not."""
+@pytest.mark.parametrize("value", [1.1e6, -3e38])
+def test_absurd_magnitudes_are_refused(tmp_path, value):
+    """As a flipped bit of an exponent makes them; what is merely large is read."""
     weights = random_weights()
-    weights["char_embed"][:] = 3e38
-    load_pretrained(write_model(tmp_path, OPTIONS, weights))
+    weights["char_embed"][:] = 9e5
+    assert load_pretrained(write_model(tmp_path, OPTIONS, weights)).tensors["tokens.characters.weight"].max() == 9e5
+    weights["char_embed"][3, 1] = value
+    with pytest.raises(WeightsError, match=r"lm_weights\.hdf5: 'char_embed' has a value of .*; the file is damaged"):
+        load_pretrained(write_model(tmp_path, OPTIONS, weights))
+    assert load_pretrained(tmp_path, allow_nonfinite=True).tensors["tokens.characters.weight"].abs().max() > 1e6
 
 
 @pytest.mark.parametrize("words", [WORDS[:-1], (*WORDS, "dog")])

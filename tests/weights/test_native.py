@@ -137,9 +137,10 @@ def test_a_save_that_stops_half_way_is_never_a_mixture(model, tmp_path, monkeypa
     replaced, rename = [], os.replace
 
     def stop(source, target):
-        if len(replaced) == written:
-            raise KeyboardInterrupt
-        replaced.append(Path(target).name)
+        if Path(target).parent == folder:  # not one of the draft's own files
+            if len(replaced) == written:
+                raise KeyboardInterrupt
+            replaced.append(Path(target).name)
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", stop)
@@ -147,7 +148,7 @@ def test_a_save_that_stops_half_way_is_never_a_mixture(model, tmp_path, monkeypa
         save_pretrained(other(model), folder)
     monkeypatch.undo()
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    if written == 0:
+    if "model.safetensors" not in replaced:
         assert_equal(load_pretrained(folder), model)
     else:
         with pytest.raises(WeightsError, match=r"model\.safetensors: does not belong to the config\.json beside it"):
@@ -237,3 +238,87 @@ def test_a_file_in_the_way(model, tmp_path):
 def test_moved_models_still_load(model, tmp_path):
     shutil.move(save_pretrained(model, tmp_path / "own"), tmp_path / "elsewhere")
     assert_equal(load_pretrained(tmp_path / "elsewhere"), model)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << at % 8
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", "int8"])
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "vocab.txt"])
+def test_a_flipped_bit_is_refused_or_harmless(model, tmp_path, dtype, file):
+    """In what a model says of itself besides its numbers (`extra`), it may be either."""
+    folder = save_pretrained(model, tmp_path / "own", dtype=dtype)
+    whole, original = load_pretrained(folder), (folder / file).read_bytes()
+    refused = []
+    for at in np.linspace(0, len(original) - 1, 400).astype(int):
+        flip(folder / file, at)
+        try:
+            found = load_pretrained(folder)
+        except WeightsError as error:
+            refused.append(str(error))
+        else:
+            assert file == "config.json"
+            assert_equal(replace(found, extra={}), replace(whole, extra={}))
+        (folder / file).write_bytes(original)
+    assert len(refused) > 250
+    assert all(str(folder) in message for message in refused)
+
+
+def test_models_without_checksums_load(model, tmp_path):
+    """As 0.1.0 wrote them; `verify_native` knows their digests."""
+    folder = save_pretrained(model, tmp_path / "own")
+    config = json.loads((folder / "config.json").read_text())
+    del config["checksum"], config["weights"]["checksums"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert_equal(load_pretrained(folder), model)
+    native.verify_native(folder)
+    flip(folder / native.WEIGHTS, -1)
+    load_pretrained(folder)
+    with pytest.raises(WeightsError, match=r"model\.safetensors: not as it was saved"):
+        native.verify_native(folder)
+
+
+@pytest.mark.parametrize("format", ["elmokit", "official"])
+def test_a_folder_appears_at_once(model, tmp_path, monkeypatch, format):
+    """No file of it can be seen before all of them are there."""
+    folder, seen = tmp_path / "new", []
+    rename = os.rename
+
+    def look(source, target):
+        assert not folder.exists()
+        seen.append(sorted(path.name for path in Path(source).iterdir()))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", look)
+    save_pretrained(model, folder, format=format)
+    assert seen == [sorted(path.name for path in folder.iterdir())]
+    assert os.listdir(tmp_path / "new") == os.listdir(folder)
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+
+
+def test_modes_follow_the_umask(model, tmp_path):
+    before = os.umask(0o027)
+    try:
+        folder = save_pretrained(model, tmp_path / "new")
+        official = save_pretrained(model, tmp_path / "newer", format="official")
+    finally:
+        os.umask(before)
+    for place in (folder, official):
+        assert place.stat().st_mode & 0o777 == 0o750
+        assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o640}
+
+
+def test_the_other_format_goes_when_a_model_is_replaced(model, tmp_path):
+    folder = save_pretrained(model, tmp_path / "own")
+    (folder / "notes.txt").write_text("mine")
+    save_pretrained(other(model), folder, format="official")
+    assert sorted(os.listdir(folder)) == ["README.md", "notes.txt", "options.json", "vocab.txt", "weights.hdf5"]
+    assert load_pretrained(folder).vocabulary == other(model).vocabulary
+    save_pretrained(model, folder)
+    assert sorted(os.listdir(folder)) == ["README.md", "config.json", "model.safetensors", "notes.txt", "vocab.txt"]
+    with pytest.raises(WeightsError, match="is there already"):
+        save_pretrained(other(model), folder, overwrite=False)
+    assert_equal(load_pretrained(folder), model)

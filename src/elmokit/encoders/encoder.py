@@ -18,6 +18,7 @@ from elmokit.formats.given import Given, Request, read_request
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence, Tokenizer
+from elmokit.weights.storage import digest_tensors
 
 Layers = str | int | LayerChoice
 Context = Literal["both", "left", "right", "none"]
@@ -282,7 +283,5 @@ class Encoder(ABC):
 def digest_of(described: object, tensors: Mapping[str, Tensor]) -> str:
     """A fingerprint of what something says of itself and of its numbers."""
     digest = hashlib.blake2b(repr(described).encode("utf-8", "surrogatepass"), digest_size=16)
-    for name, tensor in sorted(tensors.items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    digest_tensors(digest, tensors)
     return digest.hexdigest()

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,15 +62,20 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | Path, *, last: str) -> Iterator[Path]:
+def atomic_folder(
+    path: str | Path, *, last: str, replaces: Collection[str] = (), overwrite: bool = True
+) -> Iterator[Path]:
     """An empty folder to write files into, which becomes the folder `path` when the block ends well.
 
     Where `path` exists already, the files move into it one by one, the one named `last` at the end, so that it never
-    describes files that are not there yet. Other files there stay. Writers to one folder take turns.
+    describes files that are not there yet; then those of `replaces` that were not written again go. Any other file
+    stays. Writers to one folder take turns. Without `overwrite`, a folder with any of `replaces` in it is refused.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_dir():
-        raise InputError(f"{path}: is a file, expected the name of a folder to write")
+        raise InputError(f"{path}: cannot be written: a file is there, expected a folder or nothing")
+    if not overwrite:
+        _refuse_taken(target, replaces)
     target.parent.mkdir(parents=True, exist_ok=True)
     there = target.is_dir()  # then the draft lies inside: the folder above may be read-only, or on another disk
     with _draft_folder(target / target.name if there else target) as draft:
@@ -80,8 +85,13 @@ def atomic_folder(path: str | Path, *, last: str) -> Iterator[Path]:
         _sync(draft)
         if there or not _renamed(draft, target):
             with _folder_lock(target):
-                for part in sorted(draft.iterdir(), key=lambda part: (part.name == last, part.name)):
+                if not overwrite:
+                    _refuse_taken(target, replaces)
+                parts = sorted(draft.iterdir(), key=lambda part: (part.name == last, part.name))
+                for part in parts:
                     os.replace(part, target / part.name)
+                for name in set(replaces) - {part.name for part in parts}:
+                    (target / name).unlink(missing_ok=True)
             _sync(target)
     _sync(target.parent)
 
@@ -126,6 +136,12 @@ def _finish(part: Path) -> None:
     if part.stat().st_mode & 0o777 != usual:
         part.chmod(usual)
     _sync(part)
+
+
+def _refuse_taken(target: Path, names: Collection[str]) -> None:
+    taken = [name for name in names if (target / name).exists()]
+    if taken:
+        raise InputError(f"{target}: {taken[0]} is there already; give another folder, or overwrite it")
 
 
 def _renamed(draft: Path, target: Path) -> bool:

@@ -9,6 +9,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -58,11 +59,12 @@ class Stored(NamedTuple):
         return math.prod(self.shape) * TYPES[self.dtype][1]
 
     def checksum(self, name: str) -> str:
-        """CRC-32 of name, type, shape and numbers, as 8 hexadecimal digits."""
-        crc = zlib.crc32(f"{name} {self.dtype} {list(self.shape)}\n".encode())
-        for piece in self.pieces:
-            crc = zlib.crc32(piece, crc)
-        return f"{crc:08x}"
+        """CRC-32 of the numbers, then name, type and shape, as 8 hexadecimal digits."""
+        return self.seal(name, reduce(lambda crc, piece: zlib.crc32(piece, crc), self.pieces, 0))
+
+    def seal(self, name: str, crc: int) -> str:
+        """The same from the CRC-32 of the numbers alone, which a writer may know already."""
+        return f"{zlib.crc32(f'{name} {self.dtype} {list(self.shape)}'.encode(), crc):08x}"
 
 
 def write_tensors(
@@ -87,7 +89,7 @@ def encode_header(
     for name, tensor in tensors.items():
         header[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, at + tensor.nbytes]}
         at += tensor.nbytes
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()  # to the byte what the safetensors library writes
     size = len(text) + -len(text) % 8 if room is None else room - 8  # the format wants its numbers aligned
     assert len(text) <= size
     return size.to_bytes(8, "little") + text.ljust(size)

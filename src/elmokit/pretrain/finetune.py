@@ -35,6 +35,7 @@ from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, save_pretrained
+from elmokit.weights.storage import digest_tensors
 
 __all__ = ["Finetuned", "finetune"]
 
@@ -255,7 +256,5 @@ def _digest(pretrained: Pretrained) -> str:
     if pretrained.softmax is not None:
         tensors |= {f"softmax.{name}": values for name, values in pretrained.softmax.named.items()}
         digest.update("\n".join(pretrained.vocabulary or ()).encode("utf-8", "surrogatepass"))
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    digest_tensors(digest, tensors)
     return digest.hexdigest()

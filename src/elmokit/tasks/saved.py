@@ -26,7 +26,8 @@ import torch
 from elmokit.encoders import Elmo, Encoder, load_encoder
 from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError, WeightsError
-from elmokit.formats import atomic_path, write_text
+from elmokit.formats import write_text
+from elmokit.formats.tensors import write_tensors
 from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import LayerSource, LiveLayers, Told
@@ -36,6 +37,7 @@ from elmokit.tasks.train import Epoch, Trained
 from elmokit.tasks.words import WordReader, WordVocabulary, describe_mixes
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights.load import BUNDLED
+from elmokit.weights.storage import stored
 from elmokit.weights.symbols import read_symbols, write_symbols
 
 FORMAT, VERSION = "elmokit task", 1
@@ -182,9 +184,7 @@ class TaskModel(Generic[G, A]):
         """
         folder = Path(folder).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: values.detach().cpu().contiguous() for name, values in self.network.state_dict().items()}
-        with atomic_path(folder / WEIGHTS) as part:
-            safetensors.torch.save_file(tensors, part)
+        write_tensors(folder / WEIGHTS, {name: stored(values) for name, values in self.network.state_dict().items()})
         write_text(folder / WORDS, write_symbols(self.reader.vocabulary.words))
         if self.trained is not None:
             write_text(folder / LOG, json.dumps([asdict(epoch) for epoch in self.trained.epochs], indent=1) + "\n")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import WeightsError
-from elmokit.weights.pretrained import check_finite
+from elmokit.weights.pretrained import check_numbers
 
 FLOATS = {2: torch.float16, 4: torch.float32, 8: torch.float64}  # by item size
 MOST_PACKED = 1100  # times that HDF5's compression can shrink data: beyond it, the data is not there
@@ -75,5 +75,5 @@ def load(array: h5py.Dataset, *, allow_nonfinite: bool) -> Tensor:
     """The numbers as they stand, in this machine's byte order."""
     values = torch.from_numpy(np.asarray(array[...], dtype=array.dtype.newbyteorder("=")))
     if not allow_nonfinite:
-        check_finite(values, f"{array.file.filename}: '{array.name.lstrip('/')}'")
+        check_numbers(values, f"{array.file.filename}: '{array.name.lstrip('/')}'")
     return values

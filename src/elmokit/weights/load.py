@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from elmokit.errors import WeightsError
+from elmokit.errors import InputError, WeightsError
+from elmokit.formats.atomic import atomic_folder
+from elmokit.weights.card import MARK
 from elmokit.weights.folder import ReadOptions, read_folder
 from elmokit.weights.pretrained import Pretrained
 from elmokit.weights.storage import Dtype
@@ -14,6 +16,8 @@ DEFAULT = "en"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 SavedFormat = Literal["elmokit", "official"]
+DESCRIBES = {"elmokit": "config.json", "official": "options.json"}  # the file that is written last
+OURS = ("model.safetensors", "weights.hdf5", "vocab.txt", "words.txt", "characters.txt", *DESCRIBES.values())
 
 
 def load_pretrained(
@@ -73,25 +77,32 @@ def save_pretrained(
     format: SavedFormat = "elmokit",
     dtype: Dtype | None = None,
     softmax: bool = True,
+    overwrite: bool = True,
 ) -> Path:
-    """Writes a model into a folder, whole files only, the configuration last; returns the folder.
+    """Writes a model; returns its folder, which appears whole or not at all.
 
-    Without `dtype` every number keeps its type, and an official model comes back bit for bit. The output layer is
-    written where the model has one, unless `softmax` is False.
+    A model that is in the folder already is replaced unless `overwrite` is False; other files, and a README.md that was
+    not written by elmokit, stay. Without `dtype` every number keeps its type, and an official model comes back bit for
+    bit. The output layer is written where the model has one, unless `softmax` is False.
     """
     folder = Path(folder).expanduser()
+    if format not in DESCRIBES:
+        raise WeightsError(f"format {format!r} is not known; expected 'elmokit' or 'official'")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if format == "official":
-            from elmokit.weights.hdf5 import write_official
+        with atomic_folder(folder, last=DESCRIBES[format], replaces=OURS, overwrite=overwrite) as draft:
+            if format == "official":
+                from elmokit.weights.hdf5 import write_official
 
-            write_official(pretrained, folder, dtype=dtype, softmax=softmax)
-        elif format == "elmokit":
-            from elmokit.weights.native import write_native
+                write_official(pretrained, draft, dtype=dtype, softmax=softmax)
+            else:
+                from elmokit.weights.native import write_native
 
-            write_native(pretrained, folder, dtype=dtype, softmax=softmax)
-        else:
-            raise WeightsError(f"format {format!r} is not known; expected 'elmokit' or 'official'")
+                card = folder / "README.md"
+                theirs = card.exists() and MARK not in card.read_text(encoding="utf-8", errors="replace")
+                name = None if theirs else folder.resolve().name
+                write_native(pretrained, draft, dtype=dtype, softmax=softmax, card=name)
+    except InputError as error:
+        raise WeightsError(str(error)) from error
     except OSError as error:
         raise WeightsError(f"{folder}: cannot be written ({error.strerror or error}); choose another place") from error
     return folder

@@ -21,7 +21,7 @@ from elmokit.nn.bilm import BiLMConfig
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
 from elmokit.weights.names import Place, Row, View, lay_out
-from elmokit.weights.pretrained import Pretrained, check_codec, check_finite, parameter_shapes
+from elmokit.weights.pretrained import Pretrained, check_codec, check_numbers, parameter_shapes
 from elmokit.weights.symbols import read_words
 
 EMBEDDER, ENCODER = "token_embedder.pkl", "encoder.pkl"
@@ -230,7 +230,7 @@ def _check(
             "different models"
         )
     if not allow_nonfinite:
-        check_finite(values, where)
+        check_numbers(values, where)
 
 
 def _read_dictionary(path: Path) -> dict[str, int]:

@@ -1,29 +1,28 @@
 """elmokit's own format, a folder: model.safetensors, config.json, vocab.txt (words.txt, characters.txt), README.md.
 
-Each file appears whole, config.json last, and config.json holds a digest of the tensors and of every list. A reader
-that meets a save half done sees either no config.json or a digest that does not fit, and never a mixture.
+config.json holds a checksum of each tensor and of itself, and a digest of all tensors and of every list. So damage, and
+files of two models in one folder, are noticed on reading. Models of 0.1.0 have the digests only.
 """
 
 import hashlib
 import json
-import os
-import re
+import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import safetensors
-import safetensors.torch
-import torch
 from torch import Tensor
 
 from elmokit.chars import CodecSpec
 from elmokit.config import Count, Positive, Range, plain, read_json, revive, shorten
 from elmokit.errors import WeightsError
-from elmokit.formats.atomic import atomic_path, write_text
+from elmokit.formats.atomic import write_text
+from elmokit.formats.tensors import write_tensors
 from elmokit.nn.bilm import BiLMConfig
-from elmokit.weights.card import MARK, write_card
+from elmokit.weights.card import write_card
 from elmokit.weights.description import type_names
 from elmokit.weights.pretrained import (
     AdaptiveTensors,
@@ -31,17 +30,18 @@ from elmokit.weights.pretrained import (
     SoftmaxTensors,
     TokenizerSpec,
     check_codec,
-    check_finite,
+    check_numbers,
     check_shapes,
     outline_adaptive,
 )
-from elmokit.weights.storage import Dtype, StoredTensors, pack
+from elmokit.weights.storage import Dtype, StoredTensors, digest_tensors, pack, stored
 from elmokit.weights.symbols import read_symbols, write_symbols
 
 FORMAT, VERSION = "elmokit", 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SOFTMAX = "softmax."
 UNFIT = "the save may have been interrupted, or files of two models lie here: save or fetch it again"
+UNCHECKED = ("extra", "checksum")  # fields of config.json that its checksum leaves out
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class _Output:
 class _Weights:
     dtype: str
     digest: str
+    checksums: dict[str, str] | None = None  # CRC-32 of each tensor; None: a model of 0.1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +86,24 @@ class _Stated:
     softmax: _Output | None = None
     origin: Literal["elmokit", "official", "manylangs"] = "elmokit"
     extra: dict[str, Any] | None = None
+    checksum: str | None = None  # of the other fields but `extra`
 
 
-def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = None, softmax: bool = True) -> None:
+def write_native(
+    pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = None, softmax: bool = True, card: str | None = None
+) -> None:
+    """Writes the files; `card` is the model's name for a README.md, None for no such file."""
     tensors = dict(pretrained.tensors)
     output = pretrained.softmax if softmax else None
     if output is not None:
         tensors |= {f"{SOFTMAX}{name}": values for name, values in output.named.items()}
     packed = pack(tensors, dtype)
-    digest, stored = _digest_tensors(packed), dtype or type_names(packed.values())
+    digest, kind = _digest(packed), dtype or type_names(packed.values())
     codec = pretrained.codec
     shared = codec.words is not None and codec.words == pretrained.vocabulary
     lists = {"vocab.txt": pretrained.vocabulary, "words.txt": None if shared else codec.words}
     lists["characters.txt"] = codec.characters
-    config = {
+    config: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "model": plain(pretrained.config),
@@ -112,28 +117,22 @@ def write_native(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = 
         "vocabulary": _mention("vocab.txt", pretrained.vocabulary),
         "softmax": None if output is None else _describe_softmax(output),
         "origin": pretrained.origin,
-        "weights": {"file": WEIGHTS, "dtype": stored, "digest": digest},
+        "weights": {"file": WEIGHTS, "dtype": kind, "digest": digest, "checksums": _checksums(packed)},
         "extra": pretrained.extra,
     }
     try:
-        text = json.dumps(config, indent=2) + "\n"
+        text = json.dumps(config | {"checksum": _checksum(config)}, indent=2) + "\n"
     except (TypeError, ValueError) as error:
         raise WeightsError(
             f"{folder}: 'extra' holds what JSON cannot ({error}); keep to numbers, strings and lists"
         ) from None
-    with atomic_path(folder / WEIGHTS) as part:
-        part.touch()
-        mode = part.stat().st_mode  # safetensors leaves a file that its owner alone can read
-        try:
-            safetensors.torch.save_file(packed, part, metadata={"digest": digest})
-            part.chmod(mode)
-        except safetensors.SafetensorError as error:  # tells of a full disk in words only
-            code = re.search(r"os error (\d+)", str(error))
-            raise OSError(int(code[1]), os.strerror(int(code[1]))) if code else error from None
+    write_tensors(folder / WEIGHTS, {n: stored(t) for n, t in packed.items()}, metadata={"digest": digest})
     for name, symbols in lists.items():
         if symbols is not None:
             write_text(folder / name, write_symbols(symbols))
-    _write_card(pretrained, folder, stored=stored)
+    if card is not None:
+        size = (folder / WEIGHTS).stat().st_size
+        write_text(folder / "README.md", write_card(pretrained, name=card, stored=kind, size=size))
     write_text(folder / CONFIG, text)
 
 
@@ -152,11 +151,11 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
         )
     stated = revive(_Stated, values, source=str(path), error=WeightsError, ignore_unknown=True)
     config = revive(BiLMConfig, stated.model, source=f"{path}: model", error=WeightsError, complete=True)
-    tensors = _read_tensors(folder / WEIGHTS, stated.weights.digest, softmax=softmax)
+    tensors = _read_tensors(folder / WEIGHTS, stated.weights, softmax=softmax)
     if not allow_nonfinite:
         for name, numbers in tensors.held.items():  # of an int8 tensor, its scales
             if numbers.is_floating_point():
-                check_finite(numbers, f"{folder / WEIGHTS}: '{name}'")
+                check_numbers(numbers, f"{folder / WEIGHTS}: '{name}'")
     weights = tensors.part(SOFTMAX, inside=False)
     check_shapes(weights, config, str(folder / WEIGHTS))
     spec = CodecSpec(
@@ -167,6 +166,11 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
     )
     check_codec(spec, config, str(folder))
     output = stated.softmax if softmax else None
+    if stated.checksum is not None and stated.checksum != _checksum(values):
+        raise WeightsError(
+            f"{path}: not as it was saved (its checksum does not fit); fetch or copy it again. If you changed it "
+            "yourself, remove the field 'checksum'"
+        )
     return Pretrained(
         config,
         weights,
@@ -182,18 +186,35 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
     )
 
 
-def _read_tensors(path: Path, digest: str, *, softmax: bool) -> StoredTensors:
+def verify_native(folder: Path) -> None:
+    """Reads the whole model and compares every tensor and list with the digests; 0.1.0 wrote these, too."""
+    pretrained = read_native(folder)
+    assert isinstance(pretrained.tensors, StoredTensors)
+    stated = read_json(folder / CONFIG, dict[str, Any], error=WeightsError)["weights"]["digest"]
+    with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
+        found = _digest({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a dict)
+    if found != stated:
+        raise WeightsError(f"{folder / WEIGHTS}: not as it was saved (its digest does not fit); fetch or copy it again")
+
+
+def _read_tensors(path: Path, stated: _Weights, *, softmax: bool) -> StoredTensors:
     if not path.is_file():
         raise WeightsError(f"{path}: no such file")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get("digest") != digest:
+            if (file.metadata() or {}).get("digest") != stated.digest:
                 raise WeightsError(f"{path}: does not belong to the {CONFIG} beside it; {UNFIT}")
             names = [name for name in file.keys() if softmax or not name.startswith(SOFTMAX)]  # noqa: SIM118 (not a dict)
-            stored = {name: file.get_tensor(name) for name in names}
+            held = {name: file.get_tensor(name) for name in names}
     except (safetensors.SafetensorError, OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: not a whole safetensors file ({error}); fetch or copy it again") from None
-    return StoredTensors(stored, str(path))
+    if stated.checksums is not None:
+        for name, found in _checksums(held).items():
+            if found != stated.checksums.get(name):
+                raise WeightsError(
+                    f"{path}: '{name}' is not as it was saved (its checksum does not fit); fetch or copy it again"
+                )
+    return StoredTensors(held, str(path))
 
 
 def _describe_softmax(output: SoftmaxTensors | AdaptiveTensors) -> dict[str, Any]:
@@ -237,17 +258,18 @@ def _digest_list(symbols: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(symbols).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _digest_tensors(tensors: Mapping[str, Tensor]) -> str:
+def _digest(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}\n".encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    digest_tensors(digest, tensors, typed=True)
     return digest.hexdigest()
 
 
-def _write_card(pretrained: Pretrained, folder: Path, *, stored: str) -> None:
-    """Someone's own README.md stays."""
-    path = folder / "README.md"
-    if not path.exists() or MARK in path.read_text(encoding="utf-8", errors="replace"):
-        size = (folder / WEIGHTS).stat().st_size
-        write_text(path, write_card(pretrained, name=folder.resolve().name, stored=stored, size=size))
+def _checksums(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """By name; on all cores, since Python's lock is free meanwhile."""
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(tensors, pool.map(lambda name: stored(tensors[name]).checksum(name), tensors), strict=True))
+
+
+def _checksum(config: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in config.items() if name not in UNCHECKED}
+    return f"{zlib.crc32(json.dumps(kept, sort_keys=True).encode()):08x}"

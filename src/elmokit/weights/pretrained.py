@@ -1,8 +1,8 @@
 """`Pretrained`: a model as it comes off the disk, whichever tool wrote it. Readers make one, writers take one."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from elmokit.weights.storage import StoredTensors
 Format = Literal["elmokit", "official", "manylangs"]
 
 WORD_MARKS = ("<oov>", "<bos>", "<eos>")  # what ELMoForManyLangs' dictionaries must name
+LARGEST_WEIGHT = 1e6  # in trained models about 10; a flipped bit of an exponent makes 1e9 to 1e38
 CHARACTER_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
 
 
@@ -146,7 +147,8 @@ def outline_adaptive(words: int, width: int, cutoffs: tuple[int, ...]) -> Adapti
         return AdaptiveSoftmax(words, width, cutoffs=cutoffs)
 
 
-def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
+@lru_cache(maxsize=8)
+def parameter_shapes(config: BiLMConfig) -> Mapping[str, tuple[int, ...]]:
     """The shape of each parameter that a model of this config has. Allocates nothing."""
     return {name: tuple(parameter.shape) for name, parameter in outline(config).named_parameters()}
 
@@ -161,17 +163,23 @@ def check_shapes(tensors: Mapping[str, Tensor], config: BiLMConfig, source: str)
         if tuple(held[name].shape) != shape:
             found = tuple(held[name].shape)
             raise WeightsError(f"{source}: '{name}' has shape {found}, expected {shape}; config and weights do not fit")
-    if unknown := sorted(tensors.keys() - expected):
+    if unknown := sorted(tensors.keys() - expected.keys()):
         raise WeightsError(f"{source}: '{unknown[0]}' is not a weight of this model; config and weights do not fit")
 
 
-def check_finite(values: Tensor, what: str) -> None:
-    """Refuses NaN and infinity. A sum shows them in one pass without a copy; only a suspicious one is looked into."""
-    if math.isfinite(values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).item()):
+def check_numbers(values: Tensor, what: str) -> None:
+    """Refuses NaN, infinity and magnitudes that no training leads to, in one pass without a copy."""
+    low, high = (float(end) for end in torch.aminmax(values)) if values.numel() else (0.0, 0.0)
+    if low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT:
         return
     bad = int((~torch.isfinite(values)).sum())
     if bad:
         raise WeightsError(f"{what} has {bad} of {values.numel()} values NaN or infinite; the file is damaged")
+    worst = low if -low > high else high
+    raise WeightsError(
+        f"{what} has a value of {worst:g}, but weights of a trained model lie within {LARGEST_WEIGHT:g}; the file is "
+        "damaged: fetch or copy it again"
+    )
 
 
 def check_codec(codec: CodecSpec, config: BiLMConfig, source: str) -> None:

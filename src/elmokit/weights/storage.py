@@ -1,17 +1,34 @@
 """How numbers are stored: as floats, or as int8 with one scale per output row (tensors `NAME` and `NAME.scale`)."""
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from elmokit.errors import WeightsError
+from elmokit.formats.tensors import NAMES, Stored
 from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
 
 Dtype = Literal["float32", "float16", "bfloat16", "int8"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SCALE = ".scale"
+
+
+def stored(values: Tensor) -> Stored:
+    """A tensor as `write_tensors` takes it."""
+    values = values.detach().cpu().contiguous()
+    data = values.reshape(-1).view(torch.uint8).numpy().data
+    return Stored(NAMES[str(values.dtype).removeprefix("torch.")], tuple(values.shape), [data])
+
+
+def digest_tensors(digest: Any, tensors: Mapping[str, Tensor], *, typed: bool = False) -> None:
+    """Adds tensors to a hash of hashlib's, by name; `typed`: their types and shapes too."""
+    for name in sorted(tensors):
+        values = tensors[name]
+        digest.update((f"{name} {values.dtype} {tuple(values.shape)}\n" if typed else name).encode())
+        for piece in stored(values).pieces:
+            digest.update(piece)
 
 
 def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
@@ -44,7 +61,7 @@ def pack(tensors: Mapping[str, Tensor], dtype: Dtype | None) -> dict[str, Tensor
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """Tensors as a file holds them. Those stored as int8 become float32 anew each time they are asked for by name.
+    """Tensors as a file holds them. Those stored as int8 become float32 each time they are read by name.
 
     So a model that runs in int8 takes them as they are (`stored`) and never needs the memory of the floats.
     """

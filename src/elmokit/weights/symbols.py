@@ -14,10 +14,11 @@ CHUNK = 1 << 20
 
 def read_words(path: Path) -> tuple[str, ...]:
     """A plain vocabulary, gzipped or not: one word a line, as it stands."""
-    lines = _read_text(path).split("\n")
+    text = _read_text(path)
+    lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    return tuple(line.removesuffix("\r") for line in lines)
+    return tuple(line.removesuffix("\r") for line in lines) if "\r" in text else tuple(lines)
 
 
 def write_words(words: Iterable[str]) -> str:
@@ -33,7 +34,7 @@ def read_symbols(path: Path) -> tuple[str, ...]:
     """Our own list: a line in double quotes is a JSON string, any other stands for itself."""
     symbols = list(read_words(path))
     for k, line in enumerate(symbols):
-        if _quoted(line):
+        if line[:1] == '"' and _quoted(line):
             try:
                 symbols[k] = json.loads(line)
             except json.JSONDecodeError:

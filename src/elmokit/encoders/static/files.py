@@ -22,6 +22,7 @@ from elmokit.formats.streams import ByteStream, decode, open_bytes, without_bom
 
 SAMPLE_BYTES = 1 << 18
 CHUNK_BYTES = 1 << 22
+LARGEST_NUMBER = 1e15  # a flipped bit of an exponent makes 1e9 to 1e38
 LONGEST_WORD = 1 << 16  # bytes; beyond it, a binary file is not one
 FASTTEXT_MAGIC = (793_712_314).to_bytes(4, "little")
 TEXT_NUMBER = re.compile(rb"[-+0-9.eEnaif \t\r\n]+")
@@ -77,9 +78,13 @@ def read_blocks(path: Path, layout: Layout) -> Iterator[Block]:
     found = 0
     with open_bytes(path) as stream:
         for words, rows in _text(stream, path, layout) if layout.kind == "text" else _binary(stream, path, layout):
-            if not np.isfinite(rows).all():
-                bad = words[int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])]
-                raise FormatError(f"{path}: the vector of {bad!r} has numbers that are NaN or infinite")
+            sane = (np.abs(rows) <= LARGEST_NUMBER).all(axis=1)  # (n,)
+            if not sane.all():
+                bad = words[int(np.flatnonzero(~sane)[0])]
+                raise FormatError(
+                    f"{path}: the vector of {bad!r} has numbers that are NaN, infinite or beyond {LARGEST_NUMBER:g}; "
+                    "the file is damaged"
+                )
             found += len(words)
             yield words, rows
     if layout.count is not None and found != layout.count:
@@ -104,7 +109,7 @@ def _text(stream: ByteStream, path: Path, layout: Layout) -> Iterator[Block]:
         try:
             rows.append([float(x) for x in numbers])
         except ValueError:
-            bad = next(x for x in numbers if not TEXT_NUMBER.fullmatch(x))
+            bad = next(x for x in numbers if not _is_number(x))
             raise FormatError(f"{path}, line {number}: {decode(bad)[0]!r} is not a number") from None
         words.append(decode(word)[0])
         if len(words) == BLOCK_ROWS:
@@ -112,6 +117,14 @@ def _text(stream: ByteStream, path: Path, layout: Layout) -> Iterator[Block]:
             words, rows = [], []
     if words:
         yield words, np.array(rows, dtype=np.float32)
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _binary(stream: ByteStream, path: Path, layout: Layout) -> Iterator[Block]:

@@ -2,27 +2,32 @@
 
 The file is a .safetensors of three tensors: `vectors` (V, D) float32, `words` (bytes, UTF-8, one after another) and
 `lengths` (V,), the bytes of each word. The vectors are mapped, not read: memory holds the words and the rows in use.
+Its metadata holds a checksum of each tensor; opening a file checks the words, `elmokit verify` the vectors too.
 """
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.config import parse_json
 from elmokit.errors import FormatError, InputError
-from elmokit.formats import atomic_path
+from elmokit.formats import atomic_write
+from elmokit.formats.tensors import Stored, TensorFile, encode_header, open_tensors
 
 Rows = NDArray[np.float32]
 Block = tuple[list[str], Rows]  # some words and their rows (n, D)
 
 MARK = "elmokit static vectors"
+PARTS = {"vectors": ("F32", 2), "lengths": ("U32", 1), "words": ("U8", 1)}  # types and axes
+ADVICE = "copy or make it again"
 HEADER_BYTES = 1024  # kept free in front while the rows are written, since their number is known at the end only
 BLOCK_ROWS = 4096
 
@@ -95,7 +100,8 @@ class WordTable:
 def write_table(path: Path, blocks: Iterable[Block], *, width: int) -> None:
     """The rows as they come; a word that was there before is left out, as other readers do. Whole or not at all."""
     words: dict[str, None] = {}
-    with atomic_path(path) as draft, draft.open("wb") as file:
+    crc = 0
+    with atomic_write(path) as file:
         file.seek(HEADER_BYTES)
         for some, rows in blocks:
             fresh = []
@@ -103,50 +109,59 @@ def write_table(path: Path, blocks: Iterable[Block], *, width: int) -> None:
                 if word not in words:
                     words[word] = None
                     fresh.append(k)
-            file.write(np.ascontiguousarray(rows[fresh], dtype="<f4").tobytes())
+            data = np.ascontiguousarray(rows[fresh], dtype="<f4").tobytes()
+            crc = zlib.crc32(data, crc)
+            file.write(data)
         texts = [word.encode("utf-8", "surrogatepass") for word in words]
-        file.write(np.array([len(text) for text in texts], dtype="<u4").tobytes())
-        file.writelines(texts)
-        ends = list(accumulate([0, 4 * width * len(words), 4 * len(words), sum(map(len, texts))]))
-        shapes = [("vectors", "F32", [len(words), width]), ("lengths", "U32", [len(words)])]
-        shapes.append(("words", "U8", [ends[3] - ends[2]]))
-        header: dict[str, Any] = {"__metadata__": {"format": MARK}}
-        for (name, dtype, shape), span in zip(shapes, pairwise(ends), strict=True):
-            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": list(span)}
-        room = HEADER_BYTES - 8
+        parts = {
+            "vectors": Stored("F32", (len(words), width), []),  # written above
+            "lengths": Stored.of(np.array([len(text) for text in texts], dtype=np.uint32)),
+            "words": Stored("U8", (sum(map(len, texts)),), texts),
+        }
+        for part in parts.values():
+            file.writelines(part.pieces)
+        sums = {name: part.checksum(name) for name, part in parts.items()}
+        sums["vectors"] = parts["vectors"].seal("vectors", crc)
         file.seek(0)
-        file.write(room.to_bytes(8, "little") + json.dumps(header).encode().ljust(room))
+        file.write(encode_header(parts, metadata={"format": MARK, "checksums": json.dumps(sums)}, room=HEADER_BYTES))
 
 
 def read_table(path: Path, *, source: str = "") -> WordTable:
     """A file that `write_table` wrote, its vectors mapped."""
-    header = _header(path)
-    if header is None:
-        raise FormatError(f"{path}: not a file of static vectors that elmokit wrote")
-    begin, parts = header
-    count, width = parts["vectors"]["shape"]
-    if path.stat().st_size != begin + parts["words"]["data_offsets"][1]:
-        raise FormatError(f"{path}: shorter or longer than it says; copy it again")
-    vectors = np.memmap(path, dtype="<f4", mode="r", offset=begin, shape=(count, width))  # (V, D)
-    at = begin + parts["lengths"]["data_offsets"][0]
-    lengths = np.fromfile(path, dtype="<u4", count=count, offset=at)  # (V,)
-    text = np.fromfile(path, dtype=np.uint8, offset=begin + parts["words"]["data_offsets"][0]).tobytes()
+    file = _open(path, "lengths", "words")
+    lengths = file.read("lengths")  # (V,)
+    text = file.read("words").tobytes()
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
-    words = [text[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise([0, *ends])]
-    return WordTable(words, vectors, source or str(path))
+    if len(lengths) != file.places["vectors"].shape[0] or (ends or [0])[-1] != len(text):
+        raise FormatError(f"{path}: {len(lengths):,} words for other vectors or other text; {ADVICE}")
+    try:
+        words = [text[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise([0, *ends])]
+    except UnicodeDecodeError:
+        raise FormatError(f"{path}: a word is not UTF-8; {ADVICE}") from None
+    return WordTable(words, file.map("vectors"), source or str(path))
+
+
+def verify_table(path: Path) -> None:
+    """Compares all vectors and words with their checksums."""
+    _open(path, *PARTS)
 
 
 def is_table(path: Path) -> bool:
     """Whether `write_table` wrote this file."""
-    return path.suffix == ".safetensors" and path.is_file() and _header(path) is not None
-
-
-def _header(path: Path) -> tuple[int, dict[str, Any]] | None:
-    """Where the data begins and what the header says; None where it is not one of ours."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return False
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        text = file.read(size) if size == HEADER_BYTES - 8 else b""
-    if MARK.encode() not in text:
-        return None
-    parts: dict[str, Any] = json.loads(text)
-    return (8 + size, parts) if parts.get("__metadata__", {}).get("format") == MARK else None
+        return MARK.encode() in file.read(HEADER_BYTES)
+
+
+def _open(path: Path, *checked: str) -> TensorFile:
+    """The file, these parts of it compared with their checksums; files of 0.1.0 have none."""
+    file = open_tensors(path, PARTS, advice=ADVICE)
+    if file.metadata.get("format") != MARK:
+        raise FormatError(f"{path}: not a file of static vectors that elmokit wrote")
+    if "checksums" in file.metadata:
+        sums = parse_json(file.metadata["checksums"], dict[str, str], source=f"{path}: checksums")
+        for name in checked:
+            if file.checksum(name) != sums.get(name):
+                raise FormatError(f"{path}: its {name} are not as they were saved; {ADVICE}")
+    return file
