@@ -1,5 +1,7 @@
 """AllenNLP's modules against the reference, and weights under AllenNLP's names."""
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 import models
 import reference
 from elmokit.compat.allennlp import ConfigurationError, Elmo, ElmoTokenEmbedder, ScalarMix, batch_to_ids
+from elmokit.errors import InputError
 
 S = [["The", "cat", "sat", "on", "the", "mat", "."], ["Hi"], ["naïve", "x" * 60, "<S>", ""]]
 
@@ -247,6 +250,62 @@ def test_a_network_saved_by_allennlp_loads(files: Files) -> None:
     again = Elmo(files.options, files.weights, 1, dropout=0)
     again.load_state_dict(network["elmo"].state_dict())  # and under our own names
     torch.testing.assert_close(first(again, batch_to_ids(S)), got)
-    del saved["_elmo_lstm._token_embedder.char_conv_1.bias"]
-    with pytest.raises(RuntimeError, match=r"Missing key.*convolutions\.1\.bias"):
-        again.load_state_dict(saved)
+
+
+@pytest.mark.parametrize(
+    ("absent", "missing"),
+    [
+        ("_token_embedder.char_conv_1.bias", "tokens.convolutions.1.bias"),
+        ("_elmo_lstm.backward_layer_1.input_linearity.weight", "lstm.1.weight_x"),
+        ("_elmo_lstm.forward_layer_0.state_linearity.bias", "lstm.0.bias"),
+        ("_elmo_lstm.forward_layer_0.state_projection.weight", "lstm.0.projection"),
+        ("_token_embedder._highways._layers.1.weight", "tokens.highways.1.gate.weight"),
+    ],
+)
+def test_a_checkpoint_of_allennlp_that_lacks_a_key_is_incomplete(files: Files, absent: str, missing: str) -> None:
+    """What it has of a parameter, of one direction say, is not loaded either: the weights stay as they were."""
+    saved = allennlp_names(models.tiny(seed=9).weights, layers=2, filters=3, highways=2)
+    saved |= {name: t for name, t in Elmo(files.options, files.weights, 1).state_dict().items() if "scalar" in name}
+    del saved[f"_elmo_lstm.{absent}"]
+    elmo = Elmo(files.options, files.weights, 1)
+    before = elmo.state_dict()[f"_elmo_lstm.bilm.{missing}"].clone()
+    with pytest.raises(RuntimeError, match=rf"Missing key.*_elmo_lstm\.bilm\.{missing}"):
+        elmo.load_state_dict(saved)
+    found = elmo.load_state_dict(saved, strict=False)
+    assert f"_elmo_lstm.bilm.{missing}" in found.missing_keys
+    torch.testing.assert_close(elmo.state_dict()[f"_elmo_lstm.bilm.{missing}"], before)
+
+
+def test_states_are_modules(files: Files) -> None:
+    """As users of AllenNLP found and reset them; they hold no weights, and copies and pickles of a network work."""
+    network = nn.Sequential(Elmo(files.options, files.weights, 1, dropout=0))
+    ids = batch_to_ids(S)
+    once = first(network[0], ids)
+    (state,) = (module for module in network.modules() if hasattr(module, "stateful"))
+    state.reset_states()
+    torch.testing.assert_close(first(network[0], ids), once)
+    assert not state.state_dict()
+    twice = first(network[0], ids)
+    again = pickle.loads(pickle.dumps(copy.deepcopy(network)))
+    state.reset_states()
+    assert (first(again[0], ids) - twice).abs().max() > 1e-3, "a copy has a state of its own"
+    torch.testing.assert_close(first(network[0], ids), once)
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (0, 0), (2, 0), (0, 3), (2, 0, 4), (2, 3, 0)])
+@pytest.mark.parametrize("keep", [False, True])
+def test_nothing_to_embed(files: Files, shape: tuple[int, ...], keep: bool) -> None:
+    elmo = Elmo(files.options, files.weights, 1, keep_sentence_boundaries=keep)
+    found = elmo(torch.zeros(*shape, 50, dtype=torch.int64))
+    wide = (*shape[:-1], shape[-1] + (2 if keep else 0))
+    assert found["elmo_representations"][0].shape == (*wide, 12)
+    assert found["mask"].shape == wide
+    assert elmo(batch_to_ids([[]]))["mask"].shape == (1, 2 if keep else 0)
+
+
+@pytest.mark.parametrize("token", [None, 3, b"cat", ["cat"]])
+def test_tokens_that_are_no_strings(token: Any) -> None:
+    with pytest.raises(InputError, match=rf"token 1 of sentence 1 is {type(token).__name__} .*; expected a string"):
+        batch_to_ids([["a"], ["the", token]])
+    with pytest.raises(InputError, match="sentence 0 is NoneType None; expected a list of tokens"):
+        batch_to_ids([None])  # type: ignore[list-item]

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -129,6 +130,42 @@ def test_a_batch_as_tensors(embedder: ElmoEmbedder) -> None:
     found = embedder.elmo_bilm(batch_to_ids([A, B]))
     assert found["mask"].tolist() == [[1] * 9, [1] * 3 + [0] * 6]
     np.testing.assert_allclose(found["activations"][2][0, 1:-1], values[0, 2], rtol=0, atol=1e-6)
+
+
+def test_word_vectors_follow_the_weights(files: Files, embedder: ElmoEmbedder) -> None:
+    """Loaded after a first call, or changed in place."""
+    embedder.embed_sentence(A)
+    other = models.tiny(seed=9)
+    embedder.elmo_bilm.bilm.load_state_dict(other.pretrained.build().state_dict())
+    embedder.reset_states()
+    np.testing.assert_allclose(embedder.embed_sentence(A), other.embed(A), rtol=0, atol=1e-5)
+    embedder.reset_states()
+    embedder.elmo_bilm.load_state_dict(ElmoEmbedder(files.options, files.weights).elmo_bilm.state_dict())
+    np.testing.assert_allclose(embedder.embed_sentence(A), files.tiny.embed(A), rtol=0, atol=1e-5)
+    with torch.no_grad():
+        embedder.elmo_bilm.bilm.tokens.projection.bias.add_(1)
+    embedder.reset_states()
+    by_ids = embedder.elmo_bilm(batch_to_ids([A]))["activations"]
+    embedder.reset_states()
+    np.testing.assert_allclose(embedder.embed_sentence(A)[2], by_ids[2][0, 1:-1], rtol=0, atol=1e-6)
+
+
+def test_states_are_found_among_modules(embedder: ElmoEmbedder) -> None:
+    once = embedder.embed_sentence(A)
+    (state,) = (module for module in embedder.elmo_bilm.modules() if hasattr(module, "reset_states"))
+    state.reset_states()
+    np.testing.assert_array_equal(embedder.embed_sentence(A), once)
+    assert not any("_elmo_lstm" in name for name in embedder.elmo_bilm.state_dict())
+
+
+@pytest.mark.parametrize("wrong", [["the", None], ["the", 3], None, 3])
+def test_what_is_no_token_is_named(embedder: ElmoEmbedder, wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"sentence 1 is .*; expected a (string|list of tokens)"):
+        embedder.embed_batch([["a"], wrong])
+    with pytest.raises(InputError, match="sentence 0 is"):
+        embedder.embed_sentence(wrong)
+    with pytest.raises(InputError, match="sentence 0 is"):
+        embedder.batch_to_embeddings([wrong])
 
 
 def test_any_source_serves_as_the_model(files: Files, tmp_path: Path) -> None:

@@ -39,3 +39,6 @@ def test_input(tmp_path: Path) -> None:
             embedder.sents2elmo(SENTENCES, output_layer=code)
     with pytest.raises(WeightsError, match="nowhere"):
         Embedder(tmp_path / "nowhere")
+    for wrong in (["the", None], ["the", 3], None):
+        with pytest.raises(InputError, match=r"sentence 1 is .*; expected a (string|list of tokens)"):
+            embedder.sents2elmo([["a"], wrong])  # type: ignore[list-item]

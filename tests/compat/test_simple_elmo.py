@@ -116,3 +116,14 @@ def test_substitutes(tmp_path: Path) -> None:
         assert all(math.isclose(a, b, abs_tol=2e-4) for a, b in zip(place["logp"], logp[best], strict=True))
     with pytest.raises(InputError, match="nodelimiters=False"):
         model.get_elmo_substitutes(["a"], nodelimiters=False)
+
+
+@pytest.mark.parametrize("wrong", [["the", None], ["the", 3], None])
+def test_what_is_no_token_is_named(files: Files, wrong: Any) -> None:
+    for stateful in (True, False):
+        model = loaded(files)
+        model.stateful = stateful
+        with pytest.raises(InputError, match=r"sentence 1 is .*; expected a (string|list of tokens)"):
+            model.get_elmo_vectors([["a"], wrong])
+        with pytest.raises(InputError, match="sentence 0 is"):
+            model.get_elmo_vector_average([wrong])

@@ -138,5 +138,8 @@ def test_carried_state_equals_the_session_and_can_be_reset() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="a mix of 2 layers was given, but the model has 3"):
         ElmoEmbedding(models.tiny().pretrained, mixes=[MixConfig(n_layers=2)])
+    for token in (None, 3):
+        with pytest.raises(InputError, match=r"token 1 of sentence 1 is .*; expected a string"):
+            ElmoEmbedding(models.tiny().pretrained)([["a"], ["the", token]])
     with pytest.raises(InputError, match="sentence 0 is a string"):
         ElmoEmbedding(models.tiny().pretrained)(["a string"])

@@ -229,8 +229,28 @@ def test_other_float_types_keep_their_values(tmp_path, dtype):
         load_pretrained(write_model(tmp_path / "m", OPTIONS, weights)), tmp_path / "s", format="official"
     )
     for key, array in read_arrays(saved / "weights.hdf5").items():
-        assert array.dtype == np.dtype(dtype).newbyteorder("=")
+        assert array.dtype == np.result_type(dtype, np.float32 if array.ndim == 1 else np.float16)
         np.testing.assert_array_equal(array, weights[key])
+
+
+@pytest.mark.parametrize("through", ["elmokit", "official"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_added_to_stays_float32_in_16_bit_models(tmp_path, through, dtype):
+    """AllenNLP adds the forget bias in the type that it finds."""
+    model = load_pretrained(write_model(tmp_path / "m"))
+    if through == "elmokit":
+        small = load_pretrained(save_pretrained(model, tmp_path / "own", dtype=dtype))
+        saved = save_pretrained(small, tmp_path / "s", format="official")
+    else:
+        small, dtype = model, "float16"
+        saved = save_pretrained(model, tmp_path / "s", format="official", dtype=dtype)
+    arrays = read_arrays(saved / "weights.hdf5")
+    assert {a.dtype.name for a in arrays.values() if a.ndim == 1} == {"float32"}
+    assert {a.dtype.name for a in arrays.values() if a.ndim > 1} == {"float16" if dtype == "float16" else "float32"}
+    bias = arrays["RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/B"]
+    exact = small.tensors["lstm.1.bias"][1].double().numpy() + 1
+    bias += 1
+    np.testing.assert_allclose(bias, exact, rtol=0, atol=2e-7)
 
 
 def test_compressed_files_are_read(tmp_path):

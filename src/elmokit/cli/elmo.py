@@ -41,7 +41,7 @@ def elmo(
         raise typer.BadParameter(f"exactly one of --all, --top and --average is required, got {given}")
 
     from elmokit.compat.allennlp import ElmoEmbedder
-    from elmokit.compat.allennlp.bulk import embed_lines
+    from elmokit.compat.allennlp.embedder import embed_lines
     from elmokit.formats.streams import read_lines
 
     embedder = ElmoEmbedder(options_file, weight_file, cuda_device, stateful=not stateless)

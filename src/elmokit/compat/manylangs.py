@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError
+from elmokit.formats.given import token_sentence
 
 __all__ = ["Embedder"]
 
@@ -37,4 +38,4 @@ class Embedder:
         if not ALL <= output_layer < depth:
             raise InputError(f"output_layer is {output_layer}; expected 0 to {depth - 1}, -1 (mean) or -2 (all layers)")
         layers = {ALL: "all", AVERAGE: "average"}.get(output_layer, output_layer)
-        return self.model.encode_tokens((tuple(tokens) for tokens in sents), layers=layers)
+        return self.model.encode_tokens((token_sentence(tokens, k) for k, tokens in enumerate(sents)), layers=layers)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError
+from elmokit.formats.given import token_sentence
 from elmokit.lm import Candidate, LanguageModel
-from elmokit.text import Sentence
 from elmokit.weights import load_pretrained
 
 __all__ = ["ElmoModel"]
@@ -139,7 +139,7 @@ class ElmoModel:
     def _layers(self, texts: Sequence[Sequence[str]], *, warmup: bool, layers: str) -> list[NDArray[np.floating[Any]]]:
         """One (n, T, D) array per text; n is 1 unless all layers are asked for."""
         self._depth(layers)
-        sentences = [Sentence.of(text) for text in texts]
+        sentences = [token_sentence(text, k) for k, text in enumerate(texts)]
         if not self.stateful:
             return self.elmo.encode_layers(sentences, layers=layers)
         batches = [sentences[k : k + self.batch_size] for k in range(0, len(sentences), self.batch_size)]

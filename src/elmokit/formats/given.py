@@ -63,7 +63,7 @@ def sentences_of(items: Iterable[Any], *, tokenizer: Tokenizer) -> Iterator[Sent
         elif isinstance(item, Sentence):
             kind, sentence = "a Sentence", item
         elif isinstance(item, list | tuple):
-            kind, sentence = "a list of tokens", _tokens(item, k)
+            kind, sentence = "a list of tokens", token_sentence(item, k)
         else:
             raise InputError(f"sentence {k} is {_named(item)}; expected a string, a list of tokens or a Sentence")
         if first is not None and kind != first:
@@ -81,16 +81,20 @@ def read_tokens(given: Sequence[Sequence[str] | Sentence]) -> list[Sentence]:
     for k, item in enumerate(given):
         if isinstance(item, str):
             raise InputError(f"sentence {k} is a string; a network takes token lists: [['one', 'sentence'], ['two']]")
-        sentences.append(item if isinstance(item, Sentence) else Sentence.of(item))
+        sentences.append(item if isinstance(item, Sentence) else token_sentence(item, k))
     return sentences
 
 
-def _tokens(item: list[Any] | tuple[Any, ...], k: int) -> Sentence:
-    for t, token in enumerate(item):
+def token_sentence(tokens: Any, k: int) -> Sentence:
+    """Sentence number k of a batch from its tokens, which must be strings."""
+    if not isinstance(tokens, Iterable):
+        raise InputError(f"sentence {k} is {_named(tokens)}; expected a list of tokens")
+    given: tuple[Any, ...] = tuple(tokens)
+    for t, token in enumerate(given):
         if not isinstance(token, str):
             hint = "; a document is given as its sentences, one list level less" if isinstance(token, list) else ""
             raise InputError(f"token {t} of sentence {k} is {_named(token)}; expected a string{hint}")
-    return Sentence.of(item)
+    return Sentence.of(given)
 
 
 def _columns(given: object) -> list[str] | None:

@@ -30,7 +30,7 @@ from elmokit.weights.pretrained import (
     check_codec,
     parameter_shapes,
 )
-from elmokit.weights.storage import Dtype, cast
+from elmokit.weights.storage import FLOAT_TYPES, Dtype, cast
 from elmokit.weights.symbols import read_words, write_words
 
 
@@ -123,7 +123,7 @@ def read_official(
 
 
 def write_official(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = None, softmax: bool = True) -> None:
-    """weights.hdf5, vocab.txt where there is one, and options.json last. Without `dtype`, numbers keep their type."""
+    """weights.hdf5, vocab.txt where there is one, options.json. Without `dtype`, numbers keep their type; see below."""
     config, kept = pretrained.config, pretrained.extra.get("official", {})
     _refuse_unwritable(pretrained, dtype)
     output = pretrained.softmax if softmax else None
@@ -225,7 +225,9 @@ def _refuse_unwritable(pretrained: Pretrained, dtype: Dtype | None) -> None:
 
 
 def _as_array(values: Tensor, dtype: Dtype | None, key: str) -> NDArray[np.floating[Any]]:
-    if dtype is None and values.dtype not in FLOATS.values():
-        dtype = "float32"  # bfloat16, which float32 holds exactly
+    """As the file has it. Biases are float32 at least: the older tools add the forget bias in the type they find."""
+    kind = values.dtype if dtype is None else FLOAT_TYPES[dtype]
+    if kind not in FLOATS.values() or (values.ndim == 1 and kind == torch.float16):
+        dtype = "float32"  # which holds bfloat16 and float16 exactly
     array: NDArray[np.floating[Any]] = cast(values, dtype, key).numpy()
     return array

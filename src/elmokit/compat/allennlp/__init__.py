@@ -4,10 +4,8 @@ State is carried from call to call, row by row, as it was there: the same senten
 `stateful=False`, the last argument of every class, makes each sentence start from zero.
 """
 
-from elmokit.compat.allennlp.elmo import Elmo, batch_to_ids
+from elmokit.compat.allennlp.elmo import Elmo, ElmoTokenEmbedder, ScalarMix, batch_to_ids
 from elmokit.compat.allennlp.embedder import ElmoEmbedder
-from elmokit.compat.allennlp.errors import ConfigurationError
-from elmokit.compat.allennlp.scalar_mix import ScalarMix
-from elmokit.compat.allennlp.token_embedder import ElmoTokenEmbedder
+from elmokit.compat.allennlp.source import ConfigurationError
 
 __all__ = ["ConfigurationError", "Elmo", "ElmoEmbedder", "ElmoTokenEmbedder", "ScalarMix", "batch_to_ids"]

@@ -1,30 +1,46 @@
-"""AllenNLP's `ElmoEmbedder`: tokens in, NumPy arrays of all layers out."""
+"""AllenNLP's `ElmoEmbedder`: tokens in, NumPy arrays of all layers out, or an HDF5 file of them.
 
-from collections.abc import Iterable, Iterator, Sequence
+The file has one float32 dataset per line: (L, T, D) for "all", (T, D) for "top" and "average". Keys are line numbers
+from 0, and `sentence_to_index` is a JSON object from line to key; with sentence keys, keys are the lines themselves.
+The file appears when it is complete, or not at all.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+import h5py
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.compat.allennlp.bilm import CharacterBiLM
-from elmokit.compat.allennlp.bulk import embed_lines
-from elmokit.compat.allennlp.errors import ConfigurationError
-from elmokit.compat.allennlp.source import Named, load_model
-from elmokit.compat.allennlp.state import CarriedState
+from elmokit.compat.allennlp.bilm import CarriedState, CharacterBiLM, weights_stamp
+from elmokit.compat.allennlp.source import ConfigurationError, Named, load_model
 from elmokit.encoders.elmo.encoder import CACHE_WORDS
 from elmokit.encoders.elmo.runner import Runner
 from elmokit.encoders.places import pick_device
 from elmokit.encoders.results import per_sentence
+from elmokit.formats.atomic import atomic_path
+from elmokit.formats.given import token_sentence
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
 DEFAULT_BATCH_SIZE = 64
 Layers = NDArray[np.floating[Any]]  # (L, T, D) float32
+
+FORMATS: dict[str, Callable[[Layers], Layers]] = {
+    "all": lambda layers: layers,
+    "top": lambda layers: layers[-1],
+    "average": lambda layers: layers.mean(axis=0),
+}
+
+logger = logging.getLogger(__name__)
 
 
 class ElmoEmbedder:
@@ -49,7 +65,8 @@ class ElmoEmbedder:
         self._runner = Runner(
             bilm, pretrained.codec.build(pretrained.config.tokens.max_characters), cache_words=CACHE_WORDS
         )
-        self._carried = CarriedState(bilm, stateful=stateful)
+        self._carried = CarriedState(stateful=stateful)
+        self._stamp = weights_stamp(bilm)
 
     @cached_property
     def elmo_bilm(self) -> CharacterBiLM:
@@ -66,18 +83,17 @@ class ElmoEmbedder:
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Layers]:
         """All layers of each sentence, an (L, 0, D) array for an empty one."""
-        if (
-            not any(map(len, batch)) and len(batch) < 2
-        ):  # nothing to run; an empty sentence alone left the state as it was
+        sentences = _sentences(batch)
+        if len(sentences) < 2 and not any(map(len, sentences)):  # not run: the state stays as it was, as there
             shape = self._runner.bilm.config.depth, 0, self._runner.bilm.config.width
-            return [np.zeros(shape, dtype=np.float32) for _ in batch]
-        stack = self._run(batch).inner()
+            return [np.zeros(shape, dtype=np.float32) for _ in sentences]
+        stack = self._run(sentences).inner()
         return per_sentence(stack.values, stack.mask)
 
     def embed_sentences(
         self, sentences: Iterable[Sequence[str]], batch_size: int = DEFAULT_BATCH_SIZE
     ) -> Iterator[Layers]:
-        """The same for any number of sentences, in batches of `batch_size` as they are asked for."""
+        """The same for any number of sentences, one batch of `batch_size` after another."""
         if batch_size < 1:
             raise ConfigurationError(f"batch_size is {batch_size}; at least 1 sentence per batch is needed")
         waiting = iter(sentences)
@@ -86,7 +102,7 @@ class ElmoEmbedder:
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """One batch as tensors: layers (B, L, T, D) and mask (B, T) int64."""
-        stack = self._run(batch).inner()
+        stack = self._run(_sentences(batch)).inner()
         return stack.values.transpose(0, 1), stack.mask.long()
 
     def embed_file(
@@ -98,7 +114,7 @@ class ElmoEmbedder:
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
     ) -> None:
-        """One sentence per line, tokens between white space, to HDF5; see `elmokit.compat.allennlp.bulk`."""
+        """One sentence per line, tokens between white space, to the HDF5 file described above."""
         embed_lines(
             self.embed_sentences,
             input_file,
@@ -111,6 +127,80 @@ class ElmoEmbedder:
         input_file.close()
 
     @torch.no_grad()
-    def _run(self, batch: Sequence[Sequence[str]]) -> LayerStack:
-        sentences = [Sentence.of(tokens) for tokens in batch]
-        return self._carried.through(len(sentences), lambda state: self._runner.layers(sentences, state=state))
+    def _run(self, sentences: Sequence[Sentence]) -> LayerStack:
+        runner, stamp = self._runner, weights_stamp(self._runner.bilm)
+        if stamp != self._stamp:  # by `elmo_bilm.load_state_dict`, say
+            runner.forget_words()
+            self._stamp = stamp
+        return self._carried.through(runner.bilm, len(sentences), lambda state: runner.layers(sentences, state=state))
+
+
+def _sentences(batch: Sequence[Sequence[str]]) -> list[Sentence]:
+    return [token_sentence(tokens, k) for k, tokens in enumerate(batch)]
+
+
+def embed_lines(
+    embed: Callable[[Iterable[Sequence[str]], int], Iterator[Layers]],
+    lines: Iterable[str],
+    output: str | Path,
+    *,
+    output_format: str = "all",
+    batch_size: int = 64,
+    forget_sentences: bool = False,
+    use_sentence_keys: bool = False,
+) -> None:
+    """Blank lines, and duplicates among sentence keys, are refused before anything runs."""
+    if output_format not in FORMATS:
+        raise ConfigurationError(f"output_format is {output_format!r}; expected one of {', '.join(FORMATS)}")
+    sentences = [line.strip() for line in lines]
+    keys = sentences if use_sentence_keys else [str(k) for k in range(len(sentences))]
+    _check(sentences, output, use_sentence_keys=use_sentence_keys)
+    vectors = embed((sentence.split() for sentence in sentences), batch_size)
+    with atomic_path(output) as part, h5py.File(part, "w") as file:
+        for key, layers in zip(keys, _tracked(vectors, len(keys)), strict=True):
+            _write(file, key, FORMATS[output_format](layers), output)
+        if not forget_sentences and not use_sentence_keys:
+            index = dict(zip(sentences, keys, strict=True))  # the last of duplicates stays
+            file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = json.dumps(index)
+
+
+def _check(sentences: Sequence[str], output: str | Path, *, use_sentence_keys: bool) -> None:
+    if blank := [k for k, sentence in enumerate(sentences) if not sentence]:
+        raise ConfigurationError(f"Your input file contains empty lines at indexes {blank}. Please remove them.")
+    if not use_sentence_keys:
+        return
+    logger.warning("sentences are keys now: in one with a slash, HDF5 makes a group of each part before it")
+    if repeated := [sentence for sentence, n in Counter(sentences).items() if n > 1]:
+        raise _taken(repeated[0], output)
+
+
+def _write(file: h5py.File, key: str, values: Layers, output: str | Path) -> None:
+    if "\0" in key:
+        raise _unusable(key, output, "HDF5 would end it at its NUL character")
+    try:
+        taken = key in file
+        if not taken:
+            file.create_dataset(key, data=values, dtype="float32")
+    except (TypeError, ValueError) as error:  # "a" and then "a/b"
+        raise _unusable(key, output, str(error)) from None
+    if taken:
+        raise _taken(key, output)
+
+
+def _taken(key: str, output: str | Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"Key already exists in {output}: {key!r}. To encode duplicate sentences, do not pass the "
+        f"--use-sentence-keys flag."
+    )
+
+
+def _unusable(key: str, output: str | Path, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"{key!r} cannot be a key of {output} ({reason}); use line numbers as keys")
+
+
+def _tracked(vectors: Iterator[Layers], total: int) -> Iterable[Layers]:
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(vectors, "embedding", total=total, console=console, disable=not console.is_terminal)

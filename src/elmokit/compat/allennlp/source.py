@@ -5,10 +5,14 @@ from pathlib import Path
 
 import torch
 
-from elmokit.errors import WeightsError
+from elmokit.errors import InputError, WeightsError
 from elmokit.weights import Pretrained, load_pretrained
 
 Named = str | Path | None
+
+
+class ConfigurationError(InputError):
+    """Arguments or input that cannot be used as given; the one error that users of AllenNLP's ELMo had to catch."""
 
 
 def load_model(options_file: Named, weight_file: Named) -> Pretrained:
@@ -25,7 +29,7 @@ def load_model(options_file: Named, weight_file: Named) -> Pretrained:
 
 
 def _local(name: Named) -> Named:
-    """The file itself, or for an address the copy that was fetched when it was first asked for."""
+    """The file itself, or for an address the copy that was fetched on first use."""
     if not str(name).startswith(("http://", "https://")):
         return name
     address = str(name)
