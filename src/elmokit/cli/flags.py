@@ -163,7 +163,7 @@ def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> A
 def _option(name: str, hint: Any, usual: Any, help: str) -> inspect.Parameter:
     kind = hint if hint in (int, float, bool) else str
     choices = "|".join(map(str, get_args(hint))) if get_origin(hint) is Literal else None
-    sentence = f"{help[0].upper()}{help[1:]}.  [default: {as_flag(usual) or 'none'}]"
+    sentence = f"{help[0].upper()}{help[1:].rstrip('.')}.  [default: {as_flag(usual) or 'none'}]"
     note = typer.Option(help=sentence, metavar=choices, show_default=False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]

@@ -32,11 +32,11 @@ def _run(default: Any, help: str) -> Any:
 @dataclass(frozen=True, slots=True)
 class PretrainConfig:
     # The model
-    cell_dim: Positive = _model(2048, "LSTM cell size")
+    cell_dim: Positive = _model(2048, "size of the LSTM cell")
     projection_dim: Positive = _model(
         256, "width of a direction's output; vectors are twice as wide with both directions"
     )
-    n_layers: Positive = _model(2, "LSTM layers")
+    n_layers: Positive = _model(2, "number of LSTM layers")
     skip_connections: bool = _model(True, "add a layer's input to its output from the second layer on")
     cell_clip: float = _model(3.0, "clip the cell to +- this; 0: no clip")
     proj_clip: float = _model(3.0, "clip the projected output to +- this; 0: no clip")
@@ -44,72 +44,76 @@ class PretrainConfig:
     input: Literal["characters", "words"] = _model(
         "characters", "what the model reads: a word's characters, or its vocabulary id"
     )
-    char_dim: int = _model(16, "character embedding size")
-    filters: Filters = _model(OFFICIAL_FILTERS, "convolutions as width:number,width:number,...")
-    n_highway: int = _model(1, "highway layers")
+    char_dim: int = _model(16, "size of a character's embedding")
+    filters: Filters = _model(OFFICIAL_FILTERS, "widths and numbers of the convolutions, as width:number,width:number")
+    n_highway: int = _model(1, "number of highway layers")
     activation: Literal["relu", "tanh"] = _model("relu", "activation after the convolutions")
-    max_characters: int = _model(50, "characters of a word that are read, its two boundary marks included")
+    max_characters: int = _model(50, "longest word in characters, its two boundary marks included; the rest is cut")
     # The text
     vocab_size: Positive = setting(
-        131072, "most frequent words that can be predicted; the others are <UNK> as targets only"
+        131072, "number of words that can be predicted, the most frequent; others are <UNK> as targets"
     )
-    min_count: Count = setting(1, "least count of a word in the vocabulary")
+    min_count: Count = setting(1, "a word needs this many occurrences to be in the vocabulary")
     lines: Literal["sentences", "paragraphs"] = setting(
-        "paragraphs", "what one line of the corpus holds; paragraphs are split"
+        "paragraphs", "what a line holds; paragraphs are split into sentences"
     )
-    tokenizer: str = setting("english", "english, unicode, or whitespace for tokenised text")
-    text_field: str = setting("text", "JSONL field or Parquet column that holds the text")
+    tokenizer: str = setting("english", "tokenizer of the text: english, unicode, or whitespace (for tokenised text)")
+    text_field: str = setting("text", "JSONL field or Parquet column with the text")
     heldout: Annotated[float, Range(0, 0.5)] = setting(0.01, "share of the corpus set aside for validation")
     order: Literal["shuffled", "corpus"] = setting(
-        "shuffled", "sentences shuffled anew every epoch, or in corpus order"
+        "shuffled", "shuffle the sentences in every epoch, or keep the order of the corpus"
     )
     state: Literal["reset", "carry", "random"] = setting(
         "reset", "LSTM state at a sentence's start: from zero, carried, or random"
     )
-    reset_probability: Share = setting(0.5, "state = random: how often a sentence starts from zero")
+    reset_probability: Share = setting(0.5, "with state random: how often a sentence starts from zero")
     # The objective
     softmax: Literal["sampled", "full", "adaptive"] = setting("sampled", "how targets are scored in training")
     samples: Positive = setting(8192, "sampled softmax: negatives per step")
     sampling: Literal["distinct", "repeated", "published"] = setting(
-        "distinct", "sampled softmax: distinct, repeated or published; see elmokit.nn.sampling"
+        "distinct", "sampled softmax: how negatives are drawn; see elmokit.nn.sampling"
     )
-    dropout: Annotated[float, Range(0, 0.99)] = setting(0.1, "on each layer's input and on the top output")
+    dropout: Annotated[float, Range(0, 0.99)] = setting(0.1, "dropout on each layer's input and on the top output")
     # The optimisation
     epochs: Amount = setting(10.0, "passes over the text")
-    steps: Count = setting(0, "steps in all; 0: from epochs")
+    steps: Count = setting(0, "number of steps; 0: as many as the epochs have")
     minutes: Amount = setting(
-        0.0, "wall-time budget instead of epochs; the schedule follows the clock (not bit-repeatable)"
+        0.0, "train for this time instead of epochs; the result then depends on the machine's speed"
     )
-    rows: Positive = setting(1024, "parallel streams in a batch, over all processes")
+    rows: Positive = setting(1024, "parallel streams in a batch, of all processes together")
     window: Positive = setting(20, "steps of truncated backpropagation")
     accumulate: Positive = setting(1, "split a batch in this many parts, for less memory")
     optimizer: Literal["adamw", "muon", "adagrad"] = setting(
-        "adamw", "AdamW; Muon for the matrices inside, AdamW for the rest; Adagrad as published"
+        "adamw", "AdamW, Muon (for the matrices inside, AdamW for the rest), or Adagrad as published"
     )
     schedule: Literal["cosine", "constant"] = setting(
         "cosine", "learning rate after the warm-up: falling in a cosine, or constant until the last part"
     )
-    decay: Share = setting(0.2, "schedule = constant: share of the steps at the end in which the rate falls in a line")
+    decay: Share = setting(
+        0.2, "with schedule constant: share of the steps at the end in which the rate falls linearly"
+    )
     learning_rate: Rate = setting(2e-3, "peak learning rate (published, for Adagrad: 0.2)")
-    warmup: Share = setting(0.02, "share of the steps with rising learning rate")
+    warmup: Share = setting(0.02, "share of the steps in which the learning rate rises")
     warmup_steps: Count = setting(
         500, "with --minutes, least steps of warm-up (up to a tenth of the time): a short one can make training diverge"
     )
     final_rate: Share = setting(0.02, "learning rate at the end, as a share of the peak")
-    weight_decay: Amount = setting(0.01, "AdamW: on matrices")
-    clip_norm: Rate = setting(1.0, "global gradient norm is clipped here (published, for Adagrad: 10)")
-    seed: int = setting(1, "for initial weights, shuffling, dropout and negatives")
-    precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "bfloat16 on a GPU, float32 on a CPU")
+    weight_decay: Amount = setting(0.01, "weight decay of AdamW, on matrices")
+    clip_norm: Rate = setting(1.0, "limit of the gradient's norm (published, for Adagrad: 10)")
+    seed: int = setting(1, "seed of initial weights, shuffling, dropout and negatives")
+    precision: Literal["auto", "float32", "bfloat16"] = setting(
+        "auto", "type of the numbers in training; auto: bfloat16 on a GPU, float32 on a CPU"
+    )
     # The run
     on_divergence: Literal["stop", "rewind"] = _run(
         "stop", "stop, or go back to the last good checkpoint and continue at half the learning rate"
     )
     valid_every: Positive = _run(1000, "steps between validations")
-    valid_tokens: Count = _run(200_000, "held-out words read at a validation")
+    valid_tokens: Count = _run(200_000, "held-out words in a validation")
     patience: Count = _run(0, "stop after this many validations without a better one; 0: never")
     checkpoint_every: Positive = _run(1000, "steps between checkpoints")
-    checkpoint_minutes: float = _run(5.0, "and at least every so many minutes")
-    keep_checkpoints: Positive = _run(2, "checkpoints kept")
+    checkpoint_minutes: float = _run(5.0, "longest time between checkpoints")
+    keep_checkpoints: Positive = _run(2, "number of checkpoints to keep")
     log_every: Positive = _run(50, "steps between log lines")
     workers: Count = _run(0, "processes that read the corpus; 0: one per core")
 
@@ -164,13 +168,17 @@ class PretrainConfig:
 class FinetuneConfig(PretrainConfig):
     """The same for fine-tuning, with defaults for it; the fields of the model come from the model."""
 
-    tokenizer: str = setting("auto", "auto: the model's own; or english, unicode, whitespace (for tokenised text)")
+    tokenizer: str = setting(
+        "auto", "tokenizer of the text: auto (the model's own), english, unicode, or whitespace (for tokenised text)"
+    )
     heldout: Annotated[float, Range(0, 0.5)] = setting(0.05, "share of the corpus set aside for validation")
     epochs: Amount = setting(3.0, "passes over the text")
-    rows: Positive = setting(64, "parallel streams in a batch, over all processes")
+    rows: Positive = setting(64, "parallel streams in a batch, of all processes together")
     learning_rate: Rate = setting(3e-4, "peak learning rate")
-    warmup: Share = setting(0.1, "share of the steps with rising learning rate")
-    weight_decay: Amount = setting(0.0, "AdamW: on matrices; above 0 it also shrinks the vectors of words never met")
+    warmup: Share = setting(0.1, "share of the steps in which the learning rate rises")
+    weight_decay: Amount = setting(
+        0.0, "weight decay of AdamW, on matrices; above 0 it also shrinks the vectors of words never met"
+    )
     valid_every: Positive = _run(200, "steps between validations")
     checkpoint_every: Positive = _run(200, "steps between checkpoints")
     log_every: Positive = _run(10, "steps between log lines")

@@ -20,41 +20,43 @@ class FeatureSettings:
     """What a network reads of its words."""
 
     elmo_at: ElmoAt = setting("input", "where the encoder's layers enter the network")
-    elmo_layers: str = setting("mix", "mix (learnt), 0, top, average, mix:1,2, concat:1,2 ...")
-    elmo_dropout: float = setting(0.5, "on the encoder's vectors")
+    elmo_layers: str = setting("mix", "layers to use: mix (learned), 0, top, average, mix:1,2, concat:1,2 ...")
+    elmo_dropout: float = setting(0.5, "dropout on the encoder's vectors")
     elmo_l2: float = setting(0.001, "L2 penalty on the weights of the mix")
     vectors: str = setting("", "file of word vectors (GloVe, word2vec, fastText .vec); without one they are trained")
-    max_vectors: int = setting(100_000, "words taken from that file, from its beginning; 0: all")
-    train_vectors: bool = setting(False, "train the vectors of that file further")
+    max_vectors: int = setting(100_000, "words to read from the file of vectors, from its beginning; 0: all")
+    train_vectors: bool = setting(False, "train the vectors of the file further")
     word_dim: int = setting(100, "width of trained word vectors; 0: none")
-    min_count: int = setting(1, "least count of a word with a trained vector of its own")
-    word_dropout: float = setting(0.05, "how often a word is taken for an unknown one in training")
+    min_count: int = setting(1, "a word needs this many occurrences to have a trained vector of its own")
+    word_dropout: float = setting(0.05, "how often a word is replaced by an unknown one in training")
     char_dim: int = setting(16, "width of a character in the character CNN; 0: no characters")
-    char_filters: tuple[tuple[int, int], ...] = setting(((3, 128),), "its convolutions, width:number,width:number,...")
-    max_characters: int = setting(50, "bytes of a word that it reads, two boundary marks included")
-    feature_dropout: float = setting(0.0, "on word and character vectors")
+    char_filters: tuple[tuple[int, int], ...] = setting(
+        ((3, 128),), "convolutions of the character CNN, as width:number,width:number"
+    )
+    max_characters: int = setting(50, "longest word in bytes that the character CNN reads, two boundary marks included")
+    feature_dropout: float = setting(0.0, "dropout on word and character vectors")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
     """How a network is trained."""
 
-    epochs: Positive = setting(50, "passes over the training data at most")
-    batch_size: Positive = setting(32, "examples in a step")
-    learning_rate: Rate = setting(1e-3, "of Adam")
-    weight_decay: float = setting(0.0, "of Adam, decoupled")
+    epochs: Positive = setting(50, "most passes over the training data")
+    batch_size: Positive = setting(32, "examples in a batch")
+    learning_rate: Rate = setting(1e-3, "learning rate of Adam")
+    weight_decay: float = setting(0.0, "weight decay of Adam, decoupled")
     decay: Annotated[float, Range(high=1, above=0)] = setting(
-        0.5, "the learning rate is multiplied by it after an epoch without a better dev score"
+        0.5, "factor of the learning rate after an epoch without a better dev score"
     )
     patience: Positive = setting(5, "epochs without a better dev score before training stops")
-    clip_norm: Rate = setting(5.0, "the gradient's norm is clipped here")
+    clip_norm: Rate = setting(5.0, "limit of the gradient's norm")
     average: Annotated[float, Range(0, below=1)] = setting(
-        0.0, "decay of a moving average of the weights, which is then kept; 0: the weights alone"
+        0.0, "keep a moving average of the weights with this decay; 0: keep the weights"
     )
-    max_train: int = setting(0, "training examples at most, evenly spaced; 0: all")
+    max_train: int = setting(0, "train on this many examples, evenly spaced; 0: all")
     fine_tune: bool = setting(False, "train the encoder, too; its weights are saved with the model")
     fine_tune_rate: Rate = setting(1e-4, "learning rate of the encoder when it is fine-tuned")
-    seed: int = setting(1, "for initial weights, order and dropout")
+    seed: int = setting(1, "seed of initial weights, order and dropout")
 
     def __post_init__(self) -> None:
         check(self)

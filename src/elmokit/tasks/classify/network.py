@@ -24,9 +24,9 @@ class BcnConfig:
 
     hidden: int = setting(300, "width of the ReLU layer, and LSTM cells in each direction")
     integrators: int = setting(2, "integrating LSTMs: 2 as published, or 1 for a quicker network")
-    head: Literal["maxout", "relu"] = setting("maxout", "what ends the network: three maxout layers, or two of ReLU")
+    head: Literal["maxout", "relu"] = setting("maxout", "last layers of the network: three of maxout, or two of ReLU")
     head_width: int = setting(600, "width of the head's first layer; its second has half")
-    dropout: float = setting(0.3, "between the parts of the network")
+    dropout: float = setting(0.3, "dropout between the parts of the network")
 
     def __post_init__(self) -> None:
         if self.head not in ("maxout", "relu"):

@@ -34,10 +34,12 @@ LABEL_FIELDS = ("label", "gold_label", "class", "category", "sentiment", "stars"
 class ClassifySettings(BcnConfig):
     """Of the data, beside those of the network."""
 
-    phrase_words: int = setting(1, "train on phrases of trees with so many words or more; 0: on whole sentences alone")
-    text_field: str = setting("", f"column of the text; default the first of {', '.join(TEXT_FIELDS)}")
-    label_field: str = setting("", f"column of the label; default the first of {', '.join(LABEL_FIELDS)}")
-    tokenizer: str = setting("english", "cuts the texts of CSV, TSV and JSONL into words: english, unicode, whitespace")
+    phrase_words: int = setting(
+        1, "train on phrases of trees with at least this many words; 0: on whole sentences only"
+    )
+    text_field: str = setting("", f"column of the text; default: the first of {', '.join(TEXT_FIELDS)}")
+    label_field: str = setting("", f"column of the label; default: the first of {', '.join(LABEL_FIELDS)}")
+    tokenizer: str = setting("english", "tokenizer for CSV, TSV and JSONL: english, unicode or whitespace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class CorefConfig:
     genres: tuple[str, ...] = ()
     speakers: bool = False
     hidden: int = 200  # LSTM cells in each direction
-    lstm_layers: int = setting(1, "LSTM layers", was="layers")
+    lstm_layers: int = setting(1, "number of LSTM layers", was="layers")
     scorer: int = 150  # units in each of the two hidden layers of the scorers
     feature_dim: int = 20  # of widths, distances, speakers, genres
     max_width: int = 10  # words of a span

@@ -26,16 +26,16 @@ COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")  # of clusters, 
 class CorefSettings:
     """Of the data, and of the network."""
 
-    splitter: str = setting("english", "tokenizer that ends sentences in files without sentence breaks")
+    splitter: str = setting("english", "tokenizer that splits files without sentence breaks into sentences")
     hidden: int = setting(200, "LSTM cells in each direction")
-    lstm_layers: int = setting(1, "LSTM layers", was="layers")
+    lstm_layers: int = setting(1, "number of LSTM layers", was="layers")
     scorer: int = setting(150, "units in each of the two hidden layers of the scorers")
     feature_dim: int = setting(20, "width of the vectors of span widths, distances, speakers and genres")
-    max_width: int = setting(10, "words of a span at most")
+    max_width: int = setting(10, "longest span, in words")
     kept: float = setting(0.4, "spans per word that survive pruning")
-    antecedents: int = setting(250, "spans before one that it is compared with, the nearest")
-    dropout: float = setting(0.2, "on what comes out of the LSTM and in the scorers")
-    train_sentences: int = setting(50, "sentences of a document in one step of training; longer ones are cut")
+    antecedents: int = setting(250, "number of earlier spans that a span is compared with, the nearest")
+    dropout: float = setting(0.2, "dropout on the LSTM's output and in the scorers")
+    train_sentences: int = setting(50, "sentences of a document in one step of training; longer documents are cut")
 
 
 class Coreference(Task[CorefDocument, Resolved]):

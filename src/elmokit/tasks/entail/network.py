@@ -15,7 +15,7 @@ from elmokit.nn.padded import SharedDropout, align, pool_max, pool_mean, run_rec
 @dataclass(frozen=True, slots=True)
 class EsimConfig:
     hidden: int = setting(300, "LSTM cells in each direction, and the width of the projection and the classifier")
-    dropout: float = setting(0.5, "on what enters each part of the network")
+    dropout: float = setting(0.5, "dropout on the input of each part of the network")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,10 @@ SEPARATORS = ("\t", " ||| ")  # between the two texts of a pair on one line
 class PairSettings(EsimConfig):
     """Of the data, beside those of the network."""
 
-    first_field: str = setting("", f"column of the first text; default the first of {', '.join(FIRST_FIELDS)}")
-    second_field: str = setting("", f"column of the second text; default the first of {', '.join(SECOND_FIELDS)}")
-    label_field: str = setting("", f"column of the label; default the first of {', '.join(LABEL_FIELDS)}")
-    tokenizer: str = setting("english", "cuts the texts into words: english, unicode, whitespace")
+    first_field: str = setting("", f"column of the first text; default: the first of {', '.join(FIRST_FIELDS)}")
+    second_field: str = setting("", f"column of the second text; default: the first of {', '.join(SECOND_FIELDS)}")
+    label_field: str = setting("", f"column of the label; default: the first of {', '.join(LABEL_FIELDS)}")
+    tokenizer: str = setting("english", "tokenizer of the texts: english, unicode or whitespace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class BidafConfig:
     """The published network for SQuAD."""
 
     hidden: int = setting(90, "GRU cells in each direction; the layers between have twice the width")
-    dropout: float = setting(0.2, "on the input of every layer, the same for all words of a text")
+    dropout: float = setting(0.2, "dropout on the input of every layer, the same for all words of a text")
 
     def __post_init__(self) -> None:
         if self.hidden < 1:

@@ -43,9 +43,9 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 class QuestionSettings(BidafConfig):
     """Of the data, beside those of the network."""
 
-    longest_answer: int = setting(17, "words of an answer at most")
-    longest_passage: int = setting(400, "words of a passage that are read; what is behind them is cut off; 0: all")
-    tokenizer: str = setting("english", "cuts the texts into words: english, unicode, whitespace")
+    longest_answer: int = setting(17, "longest answer, in words")
+    longest_passage: int = setting(400, "longest passage, in words; the rest is cut off; 0: no limit")
+    tokenizer: str = setting("english", "tokenizer of the texts: english, unicode or whitespace")
 
     def __post_init__(self) -> None:
         BidafConfig.__post_init__(self)

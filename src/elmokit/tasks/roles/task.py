@@ -40,8 +40,8 @@ class RolesBody:
 
     predicate_dim: int = setting(100, "width of the embedding that marks the predicate")
     hidden: int = setting(300, "LSTM cells of a layer")
-    lstm_layers: int = setting(8, "LSTM layers, of alternating direction", was="layers")
-    dropout: float = setting(0.1, "on the states of each LSTM, the same for all words of a sentence")
+    lstm_layers: int = setting(8, "number of LSTM layers, of alternating direction", was="layers")
+    dropout: float = setting(0.1, "dropout on the states of each LSTM, the same for all words of a sentence")
 
     def __post_init__(self) -> None:
         if self.predicate_dim < 1:
@@ -52,7 +52,7 @@ class RolesBody:
 class RoleSettings(RolesBody):
     """Of the data, beside those of the network."""
 
-    predicate_column: int = setting(1, "in files of CoNLL-2005 columns, that of the predicates; the first is 0, words")
+    predicate_column: int = setting(1, "column of the predicates in CoNLL-2005 files; 0 is the first, with the words")
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class TaggerConfig:
     features: WordFeaturesConfig
     scheme: Scheme | None = "IOBES"
     hidden: int = 200  # LSTM cells in each direction
-    lstm_layers: int = setting(2, "LSTM layers", was="layers")
+    lstm_layers: int = setting(2, "number of LSTM layers", was="layers")
     dropout: float = 0.25  # on what goes into each LSTM and on what comes out
 
     def __post_init__(self) -> None:

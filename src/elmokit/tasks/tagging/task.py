@@ -38,12 +38,14 @@ class TaggingSettings:
     """Of the data, and of the network."""
 
     column: str = setting("-1", "column of the labels: a number (0 the first, -1 the last) or a name of CoNLL-U's")
-    format: Literal["auto", "columns", "conllu"] = setting("auto", "of the files; auto: conllu by name, else columns")
-    labels: Labels = setting("auto", "what labels are of: spans (IOB1, IOB2, IOBES), words (any), or as they look")
-    scheme: Scheme = setting("IOBES", "how the network writes spans, whatever the files do")
+    format: Literal["auto", "columns", "conllu"] = setting(
+        "auto", "format of the files; auto: conllu by file name, else columns"
+    )
+    labels: Labels = setting("auto", "what is labelled: spans (IOB1, IOB2, IOBES) or words; auto: as the labels look")
+    scheme: Scheme = setting("IOBES", "scheme of the labels inside the network, whatever the files have")
     hidden: int = setting(200, "LSTM cells in each direction")
-    lstm_layers: int = setting(2, "LSTM layers", was="layers")
-    dropout: float = setting(0.25, "on what goes into each LSTM and on what comes out")
+    lstm_layers: int = setting(2, "number of LSTM layers", was="layers")
+    dropout: float = setting(0.25, "dropout on the input of each LSTM and on the output")
 
 
 class Tagging(Task[TaggedExample, TaggedSentence]):
