@@ -73,6 +73,8 @@ def test_a_model_with_softmax_keeps_its_words(
     before, after = numbers_in(ended.said)
     assert after < 0.8 * before
     assert not (tmp_path / "out" / "softmax").exists()
+    assert f"held-out perplexity | {after:.2f} ({before:.2f} before)" in (tmp_path / "out/model/README.md").read_text()
+    assert f"elmokit convert {tmp_path / 'out' / 'model'} SMALLER --dtype int8" in ended.said
     assert not (tmp_path / "out" / "official").exists()
     saved = load_pretrained(tmp_path / "out" / "model")
     assert saved.vocabulary == words  # in its own order

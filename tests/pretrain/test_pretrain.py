@@ -70,6 +70,22 @@ def test_the_model_predicts(run: Path) -> None:
     assert lm.perplexity([SENTENCE]).mean < 5
 
 
+def test_the_card_says_how_it_was_trained(run: Path) -> None:
+    card = (run / "model" / "README.md").read_text()
+    report = PreparedCorpus.open(run / "corpus").report
+    assert (
+        f"| pre-trained on | {report.tokens:,} tokens, {report.sentences:,} sentences, {report.types} types |" in card
+    )
+    found = f"{min(runs.perplexities_of(run)):.2f}, on {report.heldout_tokens} tokens"
+    assert f"| held-out perplexity | {found} |" in card
+    assert "| settings | 400 steps, rows 8, window 6, optimizer adamw, learning_rate 0.02, dropout 0.1," in card
+    assert "--dtype int8" in card
+    assert runs.run_here(["convert", str(run / "model"), str(run / "small"), "--dtype", "int8"]).status == 0
+    small = (run / "small" / "README.md").read_text()
+    assert "| settings | 400 steps" in small
+    assert "--dtype int8" not in small
+
+
 def test_held_out_perplexity_is_that_of_the_saved_model(run: Path) -> None:
     corpus = PreparedCorpus.open(run / "corpus")
     sentences = [corpus.lexicon.words(ids) for ids in corpus.heldout]

@@ -1,10 +1,13 @@
 """The README.md of a saved model: a short card with the header that model hubs read."""
 
 import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from elmokit.weights.description import describe
 from elmokit.weights.pretrained import Pretrained
 
+SMALLER = "To store it in a quarter of the space: `elmokit convert THIS-FOLDER SMALLER-FOLDER --dtype int8`."
 MARK = "<!-- written by elmokit; remove this line to keep the card as it is when the model is saved again -->"
 
 
@@ -33,7 +36,7 @@ def write_card(pretrained: Pretrained, *, name: str, stored: str, size: int) -> 
         ("softmax", f"{facts['softmax'][0]:,} words" if facts["softmax"] else "none: gives vectors, not probabilities"),
         ("tokenizer", f"{tokenizer['name']}, version {tokenizer['version']}" if tokenizer else "not stated"),
     ]
-    table = [f"| {what} | {value} |" for what, value in rows]
+    table = [f"| {what} | {value} |" for what, value in (*rows, *_training(pretrained.extra))]
     return "\n".join(
         [
             *header,
@@ -56,5 +59,24 @@ def write_card(pretrained: Pretrained, *, name: str, stored: str, size: int) -> 
             'elmo.encode_tokens(["One sentence.", "And another."])',
             "```",
             "",
+            *([] if stored.startswith("int") else [SMALLER, ""]),
         ]
     )
+
+
+def _training(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What `elmokit pretrain` and `elmokit finetune` note of a training; nothing for models from elsewhere."""
+    for key, done in (("training", "pre-trained on"), ("finetuning", "fine-tuned on")):
+        noted: Any = extra.get(key)
+        try:
+            text, config, after = noted["corpus"], noted["config"], noted.get("heldout_perplexity")
+            yield done, ", ".join(f"{text[what]:,} {what}" for what in ("tokens", "sentences", "types"))
+            if after:
+                before = noted.get("heldout_perplexity_before")
+                was = f" ({before['mean']:.2f} before)" if before else ""
+                yield "held-out perplexity", f"{after['mean']:.2f}{was}, on {text['heldout_tokens']:,} tokens"
+            length = next(f"{config[what]:g} {what}" for what in ("minutes", "steps", "epochs") if config[what])
+            names = ("rows", "window", "optimizer", "learning_rate", "dropout", "softmax", "seed")
+            yield "settings", ", ".join([length, *(f"{name} {config[name]}" for name in names)])
+        except (TypeError, KeyError, ValueError, StopIteration):  # not as elmokit writes it
+            continue
