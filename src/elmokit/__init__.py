@@ -37,37 +37,12 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 __all__ = [
-    "Classifier",
-    "CoreferenceResolver",
-    "Elmo",
-    "ElmoEmbedding",
-    "ElmokitError",
-    "Encoder",
-    "Features",
-    "Index",
-    "Joined",
-    "LanguageModel",
-    "LayerChoice",
-    "LayerStack",
-    "MixConfig",
-    "PairClassifier",
-    "Part",
-    "Pretrained",
-    "QuestionAnswerer",
-    "RoleLabeller",
-    "ScalarMix",
-    "Sentence",
-    "Static",
-    "StoreOptions",
-    "Tagger",
-    "TaskModel",
-    "Transformer",
-    "__version__",
-    "load_encoder",
-    "load_pretrained",
-    "save_pretrained",
+    "Classifier", "CoreferenceResolver", "Elmo", "ElmoEmbedding", "ElmokitError", "Encoder", "Features",
+    "Index", "Joined", "LanguageModel", "LayerChoice", "LayerStack", "MixConfig", "PairClassifier", "Part",
+    "Pretrained", "QuestionAnswerer", "RoleLabeller", "ScalarMix", "Sentence", "Static", "StoreOptions",
+    "Tagger", "TaskModel", "Transformer", "__version__", "load_encoder", "load_pretrained", "save_pretrained",
     "write_vectors",
-]
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy(
     __name__,

@@ -13,17 +13,9 @@ from elmokit.errors import InputError, MissingExtraError
 from elmokit.formats import atomic_path
 
 __all__ = [
-    "CurvePoint",
-    "Dot",
-    "MixWeights",
-    "Value",
-    "draw_bars",
-    "draw_lines",
-    "draw_mixes",
-    "draw_scatter",
-    "draw_table",
-    "save_chart",
-]
+    "CurvePoint", "Dot", "MixWeights", "Value", "draw_bars", "draw_lines", "draw_mixes", "draw_scatter",
+    "draw_table", "save_chart",
+]  # fmt: skip
 
 SUFFIXES = (".html", ".svg", ".pdf", ".png", ".json")
 # Distinct for the colour-blind, and of different lightness, so that print keeps them apart.

@@ -15,21 +15,7 @@ from elmokit.encoders.static.table import WordTable
 from elmokit.encoders.transformer.encoder import Transformer
 
 __all__ = [
-    "CarriedElmo",
-    "Elmo",
-    "ElmoEmbedding",
-    "Embedding",
-    "Encoder",
-    "Features",
-    "Joined",
-    "MixedLayers",
-    "Part",
-    "Static",
-    "Transformer",
-    "WordTable",
-    "distil_corpus",
-    "distil_words",
-    "export_word2vec",
-    "load_encoder",
+    "CarriedElmo", "Elmo", "ElmoEmbedding", "Embedding", "Encoder", "Features", "Joined", "MixedLayers", "Part",
+    "Static", "Transformer", "WordTable", "distil_corpus", "distil_words", "export_word2vec", "load_encoder",
     "load_table",
-]
+]  # fmt: skip

@@ -11,27 +11,8 @@ from elmokit.formats.streams import ReadReport, open_bytes, read_lines
 from elmokit.formats.tables import read_dataset, read_parquet
 
 __all__ = [
-    "ColumnSentence",
-    "ConlluSentence",
-    "Format",
-    "ReadReport",
-    "Unit",
-    "atomic_folder",
-    "atomic_path",
-    "atomic_write",
-    "default_cache",
-    "expand_inputs",
-    "format_of",
-    "open_bytes",
-    "open_cache",
-    "read_columns",
-    "read_conllu",
-    "read_dataset",
-    "read_jsonl",
-    "read_lines",
-    "read_parquet",
-    "read_sentences",
-    "sentence_of",
-    "sweep_drafts",
-    "write_text",
-]
+    "ColumnSentence", "ConlluSentence", "Format", "ReadReport", "Unit", "atomic_folder", "atomic_path",
+    "atomic_write", "default_cache", "expand_inputs", "format_of", "open_bytes", "open_cache", "read_columns",
+    "read_conllu", "read_dataset", "read_jsonl", "read_lines", "read_parquet", "read_sentences", "sentence_of",
+    "sweep_drafts", "write_text",
+]  # fmt: skip

@@ -8,13 +8,6 @@ from elmokit.index.settings import IndexSettings
 from elmokit.index.types import load_word_means, save_word_means, word_means
 
 __all__ = [
-    "ENGLISH_STOP_WORDS",
-    "GrowthReport",
-    "Index",
-    "IndexSettings",
-    "Nearest",
-    "Occurrence",
-    "load_word_means",
-    "save_word_means",
-    "word_means",
-]
+    "ENGLISH_STOP_WORDS", "GrowthReport", "Index", "IndexSettings", "Nearest", "Occurrence", "load_word_means",
+    "save_word_means", "word_means",
+]  # fmt: skip

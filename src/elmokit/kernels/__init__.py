@@ -19,17 +19,9 @@ from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights, Recurren
 from elmokit.kernels.reference import reference_lstm
 
 __all__ = [
-    "Activation",
-    "Filter",
-    "LstmRules",
-    "LstmState",
-    "LstmWeights",
-    "Recurrence",
-    "char_cnn",
-    "clipped_lstm",
-    "reference_char_cnn",
-    "reference_lstm",
-]
+    "Activation", "Filter", "LstmRules", "LstmState", "LstmWeights", "Recurrence", "char_cnn", "clipped_lstm",
+    "reference_char_cnn", "reference_lstm",
+]  # fmt: skip
 
 _FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 

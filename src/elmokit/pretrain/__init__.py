@@ -12,15 +12,9 @@ if TYPE_CHECKING:
     from elmokit.pretrain.validation import Perplexity
 
 __all__ = [
-    "Corpus",
-    "FinetuneConfig",
-    "Perplexity",
-    "PretrainConfig",
-    "Progress",
-    "load_config",
-    "load_finetune_config",
-    "pretrain",
-]
+    "Corpus", "FinetuneConfig", "Perplexity", "PretrainConfig", "Progress", "load_config",
+    "load_finetune_config", "pretrain",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy(
     __name__,

@@ -23,29 +23,10 @@ if TYPE_CHECKING:
     from elmokit.tasks.train import Epoch, Trained
 
 __all__ = [
-    "Answer",
-    "CachedLayers",
-    "ClassPrediction",
-    "Classifier",
-    "CoreferenceResolver",
-    "Epoch",
-    "PairClassifier",
-    "QuestionAnswerer",
-    "Resolved",
-    "ResolvedMention",
-    "RoleLabeller",
-    "Roles",
-    "Setup",
-    "TaggedSentence",
-    "Tagger",
-    "Task",
-    "TaskModel",
-    "TextSpan",
-    "Trained",
-    "load_setup",
-    "load_task",
-    "train_task",
-]
+    "Answer", "CachedLayers", "ClassPrediction", "Classifier", "CoreferenceResolver", "Epoch", "PairClassifier",
+    "QuestionAnswerer", "Resolved", "ResolvedMention", "RoleLabeller", "Roles", "Setup", "TaggedSentence",
+    "Tagger", "Task", "TaskModel", "TextSpan", "Trained", "load_setup", "load_task", "train_task",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy(
     __name__,

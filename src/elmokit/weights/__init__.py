@@ -6,13 +6,6 @@ from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTenso
 from elmokit.weights.storage import Dtype
 
 __all__ = [
-    "AdaptiveTensors",
-    "CodecSpec",
-    "Dtype",
-    "Pretrained",
-    "SoftmaxTensors",
-    "TokenizerSpec",
-    "bundled_models",
-    "load_pretrained",
-    "save_pretrained",
-]
+    "AdaptiveTensors", "CodecSpec", "Dtype", "Pretrained", "SoftmaxTensors", "TokenizerSpec", "bundled_models",
+    "load_pretrained", "save_pretrained",
+]  # fmt: skip
