@@ -192,7 +192,12 @@ def test_damaged_folders_are_told(tmp_path: Path) -> None:
         ({"format": "elmokit"}, "not an exported model"),
         ({"version": 99}, "export version 99, this elmokit reads 1"),
         ({"bytes": 5}, r"but config\.json was written with one of 5"),
-        ({"surprise": 1}, "fields missing or unknown"),
+        ({"surprise": 1}, "unknown field .surprise."),
+        ({"width": "12"}, "width is .*; expected a whole number"),
+        ({"layer_names": None}, "layer_names is null; expected a list"),
+        ({"codec": 3}, "codec: .*is 3; expected an object"),
+        ({"kind": "tflite"}, "kind is .*; expected one of onnx, torch"),
+        ({"checksum": "00000000"}, "not as it was exported"),
     ]:
         (tmp_path / "config.json").write_text(json.dumps(config | changes))
         refused(match)
@@ -208,6 +213,10 @@ def test_damaged_folders_are_told(tmp_path: Path) -> None:
 def test_a_damaged_model_file_is_told(tmp_path: Path) -> None:
     report = export_onnx(models.tiny().pretrained, tmp_path)
     report.path.write_bytes(b"\0" * report.bytes)
+    with pytest.raises(WeightsError, match=r"model\.onnx: not as it was exported"):
+        run_onnx(tmp_path, batch_of(models.tiny().pretrained, SENTENCES))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"checksum": ""}))  # as 0.1.0 wrote it
     with pytest.raises(WeightsError, match="onnxruntime cannot load it"):
         run_onnx(tmp_path, batch_of(models.tiny().pretrained, SENTENCES))
 

@@ -27,13 +27,14 @@ from elmokit.cli.probe import probe
 from elmokit.cli.sample_text import sample_text
 from elmokit.cli.senses import senses
 from elmokit.cli.train import ablate, train
+from elmokit.cli.verify import verify
 from elmokit.cli.wsd import wsd
 
 GROUPS: dict[str, dict[str, Any]] = {
     "Vectors": {"embed": embed, "compare": compare, "elmo": elmo},
     "The language model": {"predict": predict, "perplexity": perplexity},
     "Training models": {"pretrain": pretrain_command, "finetune": finetune_command, "sample-text": sample_text},
-    "Models on disk": {"info": info, "convert": convert, "export": export},
+    "Models on disk": {"info": info, "convert": convert, "export": export, "verify": verify},
     "Tasks": {"train": train, "evaluate": evaluate, "apply": apply, "ablate": ablate, "mixes": mixes},
     "Words in a corpus": {"index": index, "neighbors": neighbors, "senses": senses, "drift": drift},
     "What the layers know": {"probe": probe, "wsd": wsd, "pairs": pairs},

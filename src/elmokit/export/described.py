@@ -5,14 +5,15 @@ dictionaries lie beside it as JSON lists), which tokenizer cuts text, and the na
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.chars import CodecSpec
+from elmokit.config import Count, Positive, read_json, revive
 from elmokit.errors import WeightsError
 from elmokit.formats.atomic import write_text
+from elmokit.formats.tensors import file_checksum
 
 FORMAT, VERSION, CONFIG = "elmokit-export", 1, "config.json"
 FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
@@ -27,16 +28,17 @@ class Description:
 
     kind: Kind
     dtype: str  # of the stored numbers; the model computes in float32
-    bytes: int  # size of the model file
+    bytes: Count  # size of the model file
     layer_names: tuple[str, ...]
-    width: int  # D
+    width: Positive  # D
     context: str  # which neighbours a word's vector depends on: both, left, right
     codec: CodecSpec
-    max_characters: int
-    pad_id: int | None
-    widest_filter: int
+    max_characters: Positive
+    pad_id: Count | None
+    widest_filter: Positive
     tokenizer: str
     tokenizer_version: int
+    checksum: str = ""  # CRC-32 of the model file; 0.1.0 recorded none
 
     @property
     def file(self) -> str:
@@ -54,44 +56,40 @@ class Description:
 
     @classmethod
     def read(cls, folder: Path) -> "Description":
-        path = folder / CONFIG
-        fields = _read_json(path)
-        if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
+        path, advice = folder / CONFIG, "export the model again"
+        what = "a folder made by  elmokit export MODEL -o FOLDER"
+        values = read_json(path, dict[str, Any], what=what, advice=advice, error=WeightsError)
+        if values.pop("format", None) != FORMAT:
             raise WeightsError(f"{path}: not an exported model; make one with  elmokit export MODEL -o FOLDER")
-        if (version := fields.pop("version", None)) != VERSION:
-            raise WeightsError(
-                f"{path}: export version {version}, this elmokit reads {VERSION}; export the model again"
-            )
-        try:
-            codec = _read_codec(folder, fields.pop("codec"))
-            found = cls(codec=codec, layer_names=tuple(fields.pop("layer_names")), **fields)
-        except (KeyError, TypeError) as error:
-            raise WeightsError(f"{path}: fields missing or unknown ({error}); export the model again") from None
-        size = (folder / found.file).stat().st_size if (folder / found.file).is_file() else 0
+        if (version := values.pop("version", None)) != VERSION:
+            raise WeightsError(f"{path}: export version {version}, this elmokit reads {VERSION}; {advice}")
+        codec = revive(_Codec, values.get("codec"), source=f"{path}: codec", error=WeightsError)
+        lists: dict[str, tuple[str, ...]] = {}
+        for name, size in (("words", codec.words), ("characters", codec.characters)):
+            if size is not None:
+                symbols = read_json(folder / f"{name}.json", list[str], what=what, advice=advice, error=WeightsError)
+                if len(symbols) != size:
+                    raise WeightsError(f"{folder / name}.json: not the {size} {name} of this model; copy it again")
+                lists[name] = tuple(symbols)
+        values["codec"] = CodecSpec(codec.kind, boundary_tokens=codec.boundary_tokens, **lists)
+        found = revive(cls, values, source=str(path), error=WeightsError)
+        model = folder / found.file
+        size = model.stat().st_size if model.is_file() else 0
         if size != found.bytes:
             raise WeightsError(
-                f"{folder / found.file}: {size:,} bytes, but {CONFIG} was written with one of {found.bytes:,}; export "
-                "or copy the model again"
+                f"{model}: {size:,} bytes, but {CONFIG} was written with one of {found.bytes:,}; export or copy the "
+                "model again"
             )
+        if found.checksum and file_checksum(model) != found.checksum:
+            raise WeightsError(f"{model}: not as it was exported (its checksum does not fit); {advice}")
         return found
 
 
-def _read_codec(folder: Path, fields: Mapping[str, Any]) -> CodecSpec:
-    lists: dict[str, tuple[str, ...]] = {}
-    for name in LISTS:
-        if name not in fields:
-            continue
-        symbols = _read_json(folder / f"{name}.json")
-        if not isinstance(symbols, list) or len(symbols) != fields[name]:
-            raise WeightsError(f"{folder / name}.json: not the {fields[name]} {name} of this model; copy it again")
-        lists[name] = tuple(symbols)
-    return CodecSpec(fields["kind"], boundary_tokens=fields["boundary_tokens"], **lists)
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    """A `CodecSpec` with the lengths of its lists, which lie beside."""
 
-
-def _read_json(path: Path) -> Any:
-    if not path.is_file():
-        raise WeightsError(f"{path}: no such file; expected a folder made by  elmokit export MODEL -o FOLDER")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise WeightsError(f"{path}: not JSON ({error}); export or copy the model again") from None
+    kind: Literal["bytes", "words", "dictionary"]
+    boundary_tokens: bool
+    words: Count | None = None
+    characters: Count | None = None

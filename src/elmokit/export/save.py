@@ -12,6 +12,7 @@ from elmokit.errors import InputError, WeightsError
 from elmokit.export.check import Checked, Layers, check
 from elmokit.export.described import FILES, Description, Kind
 from elmokit.formats.atomic import atomic_path
+from elmokit.formats.tensors import file_checksum
 from elmokit.weights import Dtype, Pretrained
 from elmokit.weights.storage import pack
 
@@ -95,19 +96,19 @@ def _export(
     target = folder / FILES[kind]
     with atomic_path(target) as path:
         write(path)
-        described = _describe(pretrained, kind, dtype, size=path.stat().st_size)
+        described = _describe(pretrained, kind, dtype, path)
         found: Checked = check(load(path, described), pretrained, dtype)
     described.write(folder)
     return ExportReport(target, described.bytes, found.difference, found.cosine)
 
 
-def _describe(pretrained: Pretrained, kind: Kind, dtype: Dtype, *, size: int) -> Description:
+def _describe(pretrained: Pretrained, kind: Kind, dtype: Dtype, path: Path) -> Description:
     config, tokens = pretrained.config, pretrained.config.tokens
     tokenizer = choose_tokenizer(pretrained, None, allow_other=False)
     return Description(
         kind=kind,
         dtype=dtype,
-        bytes=size,
+        bytes=path.stat().st_size,
         layer_names=config.layer_names,
         width=config.width,
         context="both" if len(config.directions) == 2 else "left" if config.directions == ("forward",) else "right",
@@ -117,4 +118,5 @@ def _describe(pretrained: Pretrained, kind: Kind, dtype: Dtype, *, size: int) ->
         widest_filter=max((width for width, _ in tokens.filters), default=1) if tokens.char_dim else 1,
         tokenizer=tokenizer.name,
         tokenizer_version=tokenizer.version,
+        checksum=file_checksum(path),
     )

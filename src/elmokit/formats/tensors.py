@@ -144,6 +144,12 @@ class TensorFile:
                 yield file.read(min(CHUNK, place.end - at))
 
 
+def file_checksum(path: Path) -> str:
+    """CRC-32 of a whole file, as 8 hexadecimal digits."""
+    with path.open("rb") as file:
+        return f"{reduce(lambda crc, piece: zlib.crc32(piece, crc), iter(lambda: file.read(CHUNK), b''), 0):08x}"
+
+
 class _Entry(NamedTuple):
     dtype: str
     shape: tuple[Bytes, ...]

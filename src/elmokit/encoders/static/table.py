@@ -141,9 +141,9 @@ def read_table(path: Path, *, source: str = "") -> WordTable:
     return WordTable(words, file.map("vectors"), source or str(path))
 
 
-def verify_table(path: Path) -> None:
-    """Compares all vectors and words with their checksums."""
-    _open(path, *PARTS)
+def verify_table(path: Path) -> bool:
+    """Compares all vectors and words with their checksums; False where there are none (0.1.0)."""
+    return "checksums" in _open(path, *PARTS).metadata
 
 
 def is_table(path: Path) -> bool:
