@@ -78,7 +78,7 @@ def test_rows_do_not_depend_on_the_number_of_processes() -> None:
         assert len(found) == 1
     assert fitting_rows(config, 10_000, 1) == 64
     assert fitting_rows(config, 700, 1) == 16
-    with pytest.raises(ElmokitError, match=r"16 rows \(of 64 asked for; .*\) cannot be divided among 3 processes x 2"):
+    with pytest.raises(ElmokitError, match=r"16 rows \(instead of 64: .*\) cannot be divided among 3 processes x 2"):
         fitting_rows(config, 700, 3)
     with pytest.raises(ElmokitError, match="only 15 tokens: too few for 2 rows of 10 steps"):
         fitting_rows(config, 15, 1)

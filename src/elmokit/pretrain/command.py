@@ -33,7 +33,7 @@ def start_pretraining(
     device: str | None = None,
     show: bool = True,
 ) -> None:
-    """Trains or goes on; exits with 128 + signal when it was stopped by one, its state saved."""
+    """Trains or resumes; when a signal stopped it, saves and exits with 128 + signal."""
     with stopping_cleanly():
         ended = pretrain(
             config,
@@ -60,7 +60,7 @@ def start_finetuning(
     device: str | None = None,
     show: bool = True,
 ) -> None:
-    """The same for fine-tuning; tells how much it helped."""
+    """The same for fine-tuning; prints perplexity before and after."""
     pretrained = load_pretrained(model, softmax=not new_softmax)
     if pretrained.softmax is not None and pretrained.vocabulary is None:
         say(
@@ -91,7 +91,7 @@ def start_finetuning(
 
 @contextmanager
 def stopping_cleanly() -> Iterator[None]:
-    """A run that was asked to stop ends with one line and 128 + signal, as shells count."""
+    """A run that a signal stopped ends with one line and status 128 + signal, as in a shell."""
     try:
         yield
     except Stopped as stopped:

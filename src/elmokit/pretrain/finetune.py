@@ -1,6 +1,6 @@
-"""Fine-tuning: a loaded model learns on from domain text, as a language model (Peters et al. 2018, section 3.4).
+"""Fine-tuning: a model continues to learn from domain text, as a language model (Peters et al. 2018, section 3.4).
 
-A model that came with its softmax goes on with it and its vocabulary. One without gets a new softmax over the words of
+A model with a softmax keeps it and its vocabulary. One without gets a new softmax over the words of
 the new text, learnt first while the rest is frozen, and then everything learns. A run is a folder, as in pre-training:
 
 - `config.json`, `corpus/`, `checkpoints/`, `log.jsonl`, `tensorboard/` as there
@@ -59,7 +59,7 @@ def finetune(
     device: str | torch.device | None = None,
     show: bool = True,
 ) -> Finetuned:
-    """Fine-tunes a model on a corpus into a folder, or goes on with the run that lies there.
+    """Fine-tunes a model on a corpus into a folder, or resumes the run in that folder.
 
     `heldout` is other text for validation instead of a share of the corpus.
     """
@@ -250,7 +250,7 @@ def _start_at_frequencies(softmax: Softmax, text: PreparedCorpus) -> None:
 
 
 def _digest(pretrained: Pretrained) -> str:
-    """Tells a model from any other, wherever it was read from."""
+    """Identifies a model, wherever it was read from."""
     digest = hashlib.blake2b(repr((pretrained.config, pretrained.codec)).encode(), digest_size=8)
     tensors = dict(pretrained.tensors)
     if pretrained.softmax is not None:

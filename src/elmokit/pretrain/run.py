@@ -1,4 +1,4 @@
-"""Raw text in, model out: what `elmokit pretrain` does. A run is a folder, and the same call goes on with it.
+"""Raw text in, model out: what `elmokit pretrain` does. A run is a folder; the same call resumes it.
 
 run/config.json      what the run computes; another configuration in the same folder is refused
 run/corpus/          the prepared text (vocabulary, lexicon, shards)
@@ -51,12 +51,12 @@ def pretrain(
     device: str | torch.device | None = None,
     show: bool = True,
 ) -> Progress:
-    """Trains a biLM on a corpus into a folder, or goes on with the run that lies there; returns where it ended.
+    """Trains a biLM on a corpus into a folder, or resumes the run in that folder; returns where it ended.
 
     `heldout` is other text for validation instead of a share of the corpus; `prepared` another place for the prepared
     text, which several runs can share.
     """
-    config.model(n_words=config.vocab_size)  # a shape that cannot be is told before the text is read
+    config.model(n_words=config.vocab_size)  # an impossible shape is refused before the text is read
     folder = Path(folder)
     with World.joined(device) as world, claimed(folder, config, world):
         text = load_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)

@@ -363,7 +363,7 @@ def step_rate(config: PretrainConfig, step: int, share: float) -> float:
 
 
 def fitting_rows(config: PretrainConfig, positions: int, processes: int) -> int:
-    """As many rows as asked for, or as the text fills with a few windows each; the same for any number of processes."""
+    """`config.rows`, or as many as the text fills with a few windows each; the same for any number of processes."""
     most = positions // (4 * config.window)
     rows = config.rows
     while rows > most and rows % (2 * config.accumulate) == 0:
@@ -374,7 +374,7 @@ def fitting_rows(config: PretrainConfig, positions: int, processes: int) -> int:
             "text, or fewer rows"
         )
     if rows % (config.accumulate * processes):
-        fewer = "" if rows == config.rows else f" (of {config.rows} asked for; the text fills no more)"
+        fewer = "" if rows == config.rows else f" (instead of {config.rows}: the text fills no more)"
         raise ElmokitError(
             f"{rows} rows{fewer} cannot be divided among {processes} processes x {config.accumulate} parts; choose "
             "rows as a multiple of both, or fewer processes"

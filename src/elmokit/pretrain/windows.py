@@ -107,7 +107,7 @@ def _segments(
 
 
 class Numbering:
-    """Tells a window's word types apart through a table of all types: no sorting, a tenth of `np.unique`'s time."""
+    """The distinct word types of a window, through a table of all types: no sorting, a tenth of `np.unique`'s time."""
 
     def __init__(self, n_types: int) -> None:
         self.seen = np.zeros(n_types, dtype=bool)
@@ -164,7 +164,7 @@ def lay_out(sentences: Sentences, plan: WindowPlan, epoch: int, bounds: tuple[in
 
 
 def _cut(streams: Streams, plan: WindowPlan, window: int, rows: slice, numbering: Numbering, after: Position) -> Window:
-    """A window of the streams with its word types told apart."""
+    """A window of the streams, with its distinct word types."""
     at = slice(window * plan.steps, (window + 1) * plan.steps)
     R = len(plan.directions)
     inputs = streams.inputs[:, rows, at].transpose(0, 2, 1).reshape(R, -1)  # (R, T * B)

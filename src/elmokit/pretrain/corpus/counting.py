@@ -1,7 +1,7 @@
 """Exact counts of all distinct words in bounded memory: sorted runs on disk, merged at the end.
 
 Words are numbered as they come, anew in each run; when a run holds `most_words`, it is sorted, written and forgotten.
-The merge puts the runs together in the order of the words' bytes, sorts by count, and tells for each run which final
+The merge puts the runs together in the order of the words' bytes, sorts by count, and notes for each run which final
 number each of its numbers became. The outcome depends on the words and their counts only, not on where runs were cut.
 """
 
@@ -71,7 +71,7 @@ class WordCounter:
         return self.folder / f"run-{self.run if run is None else run:05d}.{what}"
 
     def finish(self, folder: Path) -> dict[str, FileCheck]:
-        """Merge the runs and write the lexicon into `folder`; `lexicon_numbers` can be asked for then."""
+        """Merge the runs and write the lexicon into `folder`; `lexicon_numbers` works from then on."""
         if self.places:
             self._spill()
         lengths = self._merge()

@@ -1,4 +1,4 @@
-"""A prepared corpus: a folder with the vocabulary, the lexicon, the shards, and a manifest that vouches for them.
+"""A prepared corpus: a folder with the vocabulary, the lexicon, the shards, and a manifest that lists them.
 
 The manifest is written last and names every file with its size and checksum: a folder without one is unfinished.
 """
@@ -117,7 +117,7 @@ class PreparedCorpus:
 
     @property
     def fingerprint(self) -> str:
-        """Tells this prepared text from any other: a checkpoint keeps it to notice that its data has changed."""
+        """Identifies this prepared text: a checkpoint keeps it to notice that its data has changed."""
         checks = {name: asdict(check) for name, check in self.files.items()}
         return f"{zlib.crc32(json.dumps(checks, sort_keys=True).encode()):08x}"
 

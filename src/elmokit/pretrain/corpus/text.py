@@ -45,7 +45,7 @@ class Corpus:
 
     paths: Sequence[str | Path] = ()
     texts: Iterable[Any] | None = None  # strings, lists of tokens, or rows with `field`
-    texts_name: str | None = None  # what tells these texts from others; without one, they are prepared anew each time
+    texts_name: str | None = None  # identifies these texts; without one, they are prepared again each time
     tokenizer: Tokenizer
     lines: Literal["sentences", "paragraphs"] = "paragraphs"
     field: str = "text"
@@ -81,7 +81,7 @@ class Corpus:
         return int(expanded / _BYTES_PER_TOKEN)
 
     def identity(self) -> dict[str, Any] | None:
-        """What tells this text from other text, as JSON; None for a stream that would not be known again."""
+        """What identifies this text, as JSON; None for a stream, which cannot be recognised when it comes again."""
         options = {
             "tokenizer": {"name": self.tokenizer.name, "version": self.tokenizer.version},
             "lines": self.lines,
@@ -150,7 +150,7 @@ def _line_blocks(file: str | Path, kind: Literal["text", "jsonl"], before: int, 
 
 
 def _cut_place(data: bytes) -> int:
-    """Behind the last space of the line that goes on, or before its last character where there is none."""
+    """After the last space of the line that is cut, or before its last character where it has no space."""
     at = data.rfind(b" ", len(data) - _LINE_BYTES) + 1
     if at:
         return at
