@@ -287,3 +287,38 @@ def test_a_prepared_network_holds_no_second_copy(compiled: bool, monkeypatch: py
 def test_float64_is_run_by_the_plain_network() -> None:
     built: Pretrained = MODEL.pretrained
     assert not isinstance(Elmo(built, device="cpu", dtype="float64").bilm.lstm[0], PreparedLstm)
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        (CpuFeatures(), {"int8": "float32 with int8 weights", "bfloat16": "float32 with bfloat16 weights"}),
+        (CpuFeatures(onednn=True), {"int8": "int8 by torch, activations of 7 bits"}),
+        (
+            CpuFeatures(vnni=True, bfloat16=True, onednn=True),
+            {"int8": "int8 by torch, activations of 8 bits", "bfloat16": "bfloat16 by torch"},
+        ),
+    ],
+)
+def test_an_encoder_names_its_arithmetic(
+    features: CpuFeatures, said: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_prepare, "c_library", lambda: None)
+    monkeypatch.setattr(cpu_prepare, "cpu_features", lambda: features)
+    for mode in ("float32", "float64", "int8", "bfloat16"):
+        if mode in said or mode.startswith("float"):
+            assert ELMOS["float32"].arithmetic_in(torch.device("cpu"), getattr(torch, mode)) == said.get(mode, mode)
+    assert ELMOS["float32"].arithmetic_in(torch.device("cuda"), torch.bfloat16) == "bfloat16 on cuda"
+
+
+@pytest.mark.skipif(not IN_C, reason="nothing runs in C here")
+def test_arithmetic_in_c_is_not_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told apart exactly where the numbers are."""
+    there = {mode: (ELMOS[mode].arithmetic, ELMOS[mode].encode_layers(TEXT)) for mode in ("int8", "float32")}
+    assert there["int8"][0].startswith("int8 in C, activations of ")
+    assert Joined([ELMOS["float32"], ELMOS["int8"]]).arithmetic == "float32"
+    monkeypatch.setattr(cpu_prepare, "c_library", lambda: None)
+    for mode, (named, vectors) in there.items():
+        elmo = Elmo(MODEL.pretrained, device="cpu", dtype=mode)
+        far = max(float(np.abs(a - b).max(initial=0)) for a, b in zip(elmo.encode_layers(TEXT), vectors, strict=True))
+        assert (elmo.arithmetic == named) == (far < 1e-4), mode

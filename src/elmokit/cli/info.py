@@ -72,9 +72,9 @@ def info(
         encoder = load_encoder(model, revision=revision, device="cpu")
         shape = {"source": encoder.source, "layers": list(encoder.layer_names), "width": encoder.width}
         if json_output:
-            print_json([{**shape, "context": encoder.context}])
+            print_json([{**shape, "context": encoder.context, "arithmetic": encoder.arithmetic}])
         else:
-            typer.echo(encoder.info)
+            typer.echo(f"{encoder.info}; here in {encoder.arithmetic}")
         return
     pretrained = load_pretrained(model, revision=revision)
     facts = describe(pretrained) | {"bytes_on_disk": _size(pretrained.source), "cpu": _on_cpu(pretrained)}
@@ -157,7 +157,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("vocabulary", f"{facts['vocabulary']:,} words" if facts["vocabulary"] is not None else "none"),
         ("softmax", f"{facts['softmax'][0]:,} words" if facts["softmax"] else "none: gives vectors, not probabilities"),
         ("tokenizer", f"{tokenizer['name']}, version {tokenizer['version']}" if tokenizer else "the files do not say"),
-        ("on this CPU", f"{cpu['mode']} by default; C functions {made}"),
+        ("on this CPU", f"{cpu['arithmetic']} by default; C functions {made}"),
     ]
     console = Console(highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -180,11 +180,17 @@ def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
     import torch
 
     from elmokit.kernels.cpu.c import compiled
+    from elmokit.kernels.cpu.layout import arithmetic
     from elmokit.weights.inference import usual_mode
 
-    mode = str(usual_mode(pretrained, torch.device("cpu"))).removeprefix("torch.")
-    found = compiled()
-    return {"mode": mode, "compiled": found.library is not None, "why_not": found.missing, "unkept": found.unkept}
+    mode, found = usual_mode(pretrained, torch.device("cpu")), compiled()
+    return {
+        "mode": str(mode).removeprefix("torch."),
+        "arithmetic": arithmetic(mode),
+        "compiled": found.library is not None,
+        "why_not": found.missing,
+        "unkept": found.unkept,
+    }
 
 
 def _count(n: int, what: str) -> str:

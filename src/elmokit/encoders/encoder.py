@@ -61,8 +61,9 @@ class Encoder(ABC):
 
     An encoder may be called from any number of threads: a sentence gets the same vectors as from one.
 
-    `width` is D, `layer_names` has a name per layer, `context` says which neighbours a word's vector depends on, and
-    `fingerprint` is equal for models that give equal vectors, wherever they were read from.
+    `width` is D, `layer_names` has a name per layer, `context` says which neighbours a word's vector depends on,
+    `fingerprint` is equal for models that give equal vectors, wherever they were read from, and `arithmetic` says how
+    exactly: a model of int8 gives somewhat other numbers on a machine without a C compiler.
     """
 
     modes: ClassVar[tuple[str, ...]] = FLOATS  # what `dtype` may be besides "auto" and "default"
@@ -120,6 +121,19 @@ class Encoder(ABC):
     @property
     def dtype(self) -> torch.dtype:
         return self._mode(self._asked, self._device)
+
+    @property
+    def arithmetic(self) -> str:
+        """Which arithmetic makes its vectors here, as "int8 in C, activations of 7 bits" or "float32".
+
+        Vectors of the same model are comparable number by number where this is equal.
+        """
+        return self.arithmetic_in(self.device, self.dtype)
+
+    def arithmetic_in(self, device: torch.device, dtype: torch.dtype) -> str:
+        """The same for another place."""
+        name = str(dtype).removeprefix("torch.")
+        return name if dtype.itemsize >= 4 else f"{name} on {device.type}"
 
     @property
     def longest_word(self) -> int | None:

@@ -40,6 +40,11 @@ class Joined(Encoder):
     def _build(self, device: torch.device, dtype: torch.dtype) -> "JoinedRunner":
         return JoinedRunner(self.parts, device, dtype)
 
+    def arithmetic_in(self, device: torch.device, dtype: torch.dtype) -> str:
+        """That of its parts."""
+        parts = [part.encoder.arithmetic_in(device, _mode(part.encoder, dtype)) for part in self.parts]
+        return " beside ".join(dict.fromkeys(parts))
+
     @property
     def width(self) -> int:
         """D, the sum of the parts' widths."""

@@ -13,10 +13,11 @@ from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.places import FLOATS, INT8
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError
+from elmokit.kernels.cpu.layout import arithmetic
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Tokenizer
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
-from elmokit.weights.inference import prepare, usual_mode
+from elmokit.weights.inference import CPU_MODES, prepare, usual_mode
 
 CACHE_WORDS = 65_536
 
@@ -96,6 +97,10 @@ class Elmo(Encoder):
 
     def _usual(self, device: torch.device) -> torch.dtype:
         return usual_mode(self.pretrained, device)
+
+    def arithmetic_in(self, device: torch.device, dtype: torch.dtype) -> str:
+        prepared = device.type == "cpu" and dtype in CPU_MODES
+        return arithmetic(dtype) if prepared else super().arithmetic_in(device, dtype)
 
     @property
     def width(self) -> int:

@@ -11,7 +11,7 @@ from elmokit.kernels.char_cnn import Filter
 from elmokit.kernels.contract import LstmRules, PreparedRecurrence
 from elmokit.kernels.cpu.c import Linear, NativeLstm, NativeTokens, c_library
 from elmokit.kernels.cpu.features import cpu_features
-from elmokit.kernels.cpu.int8 import dequantise
+from elmokit.kernels.cpu.int8 import STEPS, dequantise
 from elmokit.kernels.cpu.lstm import CpuLstm
 from elmokit.kernels.cpu.products import Matrix, cpu_product, quantised, rounded
 
@@ -63,6 +63,19 @@ def prepare_tokens(
         None if projection is None else Linear(_widened(mode, projection[0]), projection[1]),
         pad=pad,
     )
+
+
+def arithmetic(mode: torch.dtype) -> str:
+    """How this machine multiplies in a mode, in words that are the same where a model's vectors are."""
+    library, features, name = _library(mode), cpu_features(), str(mode).removeprefix("torch.")
+    if mode == torch.int8 and (library is not None or features.onednn):
+        wide = features.vnni if library is None else library.elmokit_most() > STEPS
+        return f"int8 {'by torch' if library is None else 'in C'}, activations of {8 if wide else 7} bits"
+    if mode == torch.bfloat16 and library is not None:
+        return "bfloat16 in C, as int16"
+    if mode == torch.bfloat16 and features.bfloat16 and features.onednn:
+        return "bfloat16 by torch"
+    return f"float32 with {name} weights" if mode in (torch.int8, torch.bfloat16) else name
 
 
 def _library(mode: torch.dtype) -> CDLL | None:
