@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,8 @@ def test_it_rewinds_at_half_the_rate_until_it_learns(text: Path, tmp_path: Path)
     ended = runs.run_here([word for word in command if word != "--quiet"])
     assert ended.status == 0, ended.said
     assert f"back to step {at} with learning_rate 1.5" in ended.said
+    assert f"resuming at step {at} of 600" in ended.said
+    assert re.search(r"[\d,]+ tokens/s: \d+ s for \d+ steps \(\d+\.\d epochs\), validation aside", ended.said)
     progress = runs.checkpoint_of(folder)["progress"]
     assert progress["rate_scale"] in {2.0**-k for k in range(1, 7)}
     lines = [line for line in runs.log_of(folder) if "loss" in line]

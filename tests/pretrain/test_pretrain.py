@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import signal
 import threading
 import warnings
@@ -21,6 +22,7 @@ from elmokit.pretrain import trainer as trainer_module
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.text import Corpus
+from elmokit.pretrain.journal import Journal, duration
 from elmokit.pretrain.run import pretrain
 from elmokit.text import load_tokenizer
 from elmokit.weights import AdaptiveTensors, load_pretrained
@@ -216,6 +218,29 @@ def test_a_time_budget_ends_by_the_clock(text: Path, tmp_path: Path) -> None:
     assert 1.8 <= progress["seconds"] < 6
     rates = [line["learning_rate"] for line in runs.log_of(tmp_path) if "loss" in line]
     assert rates[-1] < 0.1 * max(rates)  # the schedule followed it
+
+
+def test_the_bar_shows_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Journal(tmp_path, "training", step=0) as journal:
+        (task,) = journal.progress.tasks
+        journal.tick(1234, 0.5, 3723.4)
+        assert (task.percentage, task.fields["step"], task.fields["left"]) == (50, 1234, "1:02:03 left")
+        journal.show("5 tokens/s")
+        journal.validating(1, 4)
+        assert task.fields["facts"] == "held-out text 25%"
+        journal.validating(4, 4)
+        assert task.fields["facts"] == "5 tokens/s"
+    assert task.percentage == 100
+    assert [duration(s) for s in (5, 89, 600, 7500)] == ["5 s", "89 s", "10 min", "2 h 5 min"]
+
+
+def test_a_time_budget_knows_how_much_is_left(text: Path, tmp_path: Path) -> None:
+    command = runs.pretraining(text, output=tmp_path, minutes=0.08)
+    ended = runs.run_here([word for word in command if word != "--quiet"])
+    assert ended.status == 0
+    said = re.search(r"tokens/s: (\d+) s for [\d,]+ steps", ended.said)
+    assert said is not None
+    assert 1 <= int(said[1]) <= 5  # of the 4.8 seconds, those that were left when some steps had been timed
 
 
 def test_it_trains_from_python_in_any_thread(tmp_path: Path) -> None:
