@@ -1,7 +1,7 @@
 """The code in the Markdown pages of the project runs, and what it says about shapes and outputs is so.
 
-Every page runs from top to bottom in a folder of its own, which holds `corpus.txt`; that of migrating.md also
-`manylangs/`, a model of that tool. What cannot run here (a hub, a GPU, an older tool) says `no-run` after the language.
+Every page runs from top to bottom in an empty folder; that of migrating.md holds a model of ELMoForManyLangs. What
+cannot run here (a hub, a GPU, an older tool) says `no-run` after the language.
 
 - python: a page's blocks share their names. A comment such as `# (2, D)` or `# [(6, D), (3, D)]` behind a statement is
   the shape of its value; D is the model's width and L its number of layers.
@@ -31,12 +31,6 @@ from elmokit.weights.pretrained import parameter_shapes
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"python", "bash", "console", "json", "toml", "text"}
-SENTENCES = (
-    "The river burst its banks after a week of rain.",
-    "She paid the money in at the bank on Friday.",
-    "He sat on the bank of the river and watched the boats.",
-    "A small model learns little from a small text, but it learns.",
-)
 SHAPE = re.compile(r"#\s*(\(.*\)|\[\(.*\)\])")
 SHELL = set("|<>&;$`*?~(){}!")
 
@@ -79,7 +73,6 @@ def test_page_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "corpus.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 100), encoding="utf-8")
     if page.name == "migrating.md":
         shutil.copytree(ROOT / "tests/data/manylangs/both", tmp_path / "manylangs")
     monkeypatch.chdir(tmp_path)
