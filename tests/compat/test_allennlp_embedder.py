@@ -17,6 +17,7 @@ from official_files import Files, write_official
 
 import models
 from elmokit.compat.allennlp import ConfigurationError, ElmoEmbedder, batch_to_ids
+from elmokit.encoders import Elmo
 from elmokit.errors import InputError, WeightsError
 
 A, B, C = ["The", "cat", "sat", "on", "the", "mat", "."], ["Hi"], ["naïve", "x" * 60, "<S>", ""]
@@ -217,3 +218,22 @@ def test_models_that_were_refused_there(tmp_path: Path) -> None:
         np.testing.assert_allclose(embedder.embed_sentence(A), made.tiny.embed(A), rtol=0, atol=1e-5)
     with pytest.raises(ConfigurationError, match="at most 10 characters"):
         embedder.elmo_bilm(batch_to_ids([A]))
+
+
+@pytest.mark.parametrize("listed", [True, False, None])
+def test_a_literal_boundary_is_one_in_allennlp_always_and_in_bilm_tf_if_the_vocabulary_lists_it(
+    listed: bool | None, tmp_path: Path
+) -> None:
+    official = write_official(tmp_path / "model", models.tiny(seed=5))
+    if listed is not None:
+        words = ["<S>", "</S>", "<UNK>", "the"] if listed else ["<UNK>", "the", "cat"]
+        (tmp_path / "model" / "vocab.txt").write_text("\n".join(words) + "\n")
+    rows = ElmoEmbedder(official.options, official.weights, stateful=False).embed_sentence(["<S>", "a", "</S>"])[0]
+    elmo = Elmo.from_pretrained(tmp_path / "model", device="cpu")
+    ours = elmo.encode_layers([["<S>", "a", "</S>"]])[0][0]
+    np.testing.assert_allclose(rows[1], ours[1], atol=1e-6)
+    boundary = elmo.codec.begin, elmo.codec.end
+    for k, word in ((0, "<S>"), (2, "</S>")):
+        assert np.allclose(rows[k], ours[k], atol=1e-6) == (listed is not False)
+        is_boundary = np.array_equal(elmo.codec.encode([word])[0], boundary[k // 2])
+        assert is_boundary == (listed is not False)

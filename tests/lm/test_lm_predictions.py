@@ -10,6 +10,7 @@ from small_lm import WORDS, after, number
 from elmokit.errors import InputError
 from elmokit.lm import BLANK
 from elmokit.lm.predictions import combine, read_context, zipf_unigram
+from elmokit.lm.sampling import Drawing
 from elmokit.text import load_tokenizer
 
 
@@ -154,6 +155,16 @@ def test_sampling_follows_the_distribution(lm):
     shares = np.array([words.count(word) for word in WORDS]) / len(words)
     assert np.abs(shares - expected).max() < 0.04
     assert all(sample.ended == (not sample.written) for sample in drawn)
+
+
+@pytest.mark.parametrize(("temperature", "top_k"), [(0.3, 3), (3.0, 3), (3.0, None)])
+def test_temperature_counts_with_and_without_top_k(temperature, top_k):
+    scores = torch.tensor([2.0, 0.0, 1.0, -1.0, -torch.inf])
+    kept = scores.topk(top_k or len(scores)).indices
+    expected = torch.zeros(5).index_copy(0, kept, torch.softmax(scores[kept] / temperature, dim=0))
+    drawing, source = Drawing(temperature, top_k), torch.Generator().manual_seed(0)
+    drawn = np.bincount([drawing.draw(scores, source) for _ in range(4000)], minlength=5) / 4000
+    np.testing.assert_allclose(drawn, expected, atol=0.04)
 
 
 def test_sampling_options(lm):

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.chars import N_BYTE_IDS, CodecSpec
+from elmokit.chars import BOS, EOS, N_BYTE_IDS, CodecSpec
 from elmokit.config import read_json
 from elmokit.errors import WeightsError
 from elmokit.formats.atomic import atomic_path, write_text
@@ -107,7 +107,8 @@ def read_official(
             raise WeightsError(
                 f"{vocabulary}: {len(words)} words, but '{what}' in {token_file or weights} has {size} rows"
             )
-    codec = CodecSpec("words", words=words) if config.tokens.word_dim else CodecSpec("bytes")
+    listed = words is None or {BOS, EOS} <= set(words)  # bilm-tf reads a literal <S> by its characters if it is not
+    codec = CodecSpec("words", words=words) if config.tokens.word_dim else CodecSpec("bytes", boundary_tokens=listed)
     check_codec(codec, config, str(vocabulary or weights))
     return Pretrained(
         config,

@@ -1,6 +1,7 @@
 """What `options_file` and `weight_file` may be: two files, their web addresses, or any model that elmokit reads."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,8 +19,14 @@ class ConfigurationError(InputError):
 def load_model(options_file: Named, weight_file: Named) -> Pretrained:
     """The model of the two files. One of them alone may be a folder, an archive or a hub id; none is the bundled model.
 
-    AllenNLP's own default, the original model at its web address, is given here by that address.
+    AllenNLP's own default, the original model at its web address, is given here by that address. Literal `<S>` and
+    `</S>` are boundaries whether or not a vocabulary lists them.
     """
+    model = _load(options_file, weight_file)
+    return replace(model, codec=replace(model.codec, boundary_tokens=True))
+
+
+def _load(options_file: Named, weight_file: Named) -> Pretrained:
     options, weights = _local(options_file), _local(weight_file)
     if options is not None and weights is not None:
         return load_pretrained(options=options, weights=weights, softmax=False)
