@@ -128,14 +128,18 @@ def definition_lines(module: Module, node: Definition) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef):
         yield from _with_summary(_signature(node, node.name), node, "")
         return
-    head = f"class {node.name}({', '.join(map(ast.unparse, node.bases))})"
-    yield from _with_summary([head.removesuffix("()")], node, "")
+    head = f"class {node.name}({', '.join(map(ast.unparse, node.bases))})".removesuffix("()")
     fields = [item for item in node.body if isinstance(item, ast.AnnAssign) and _is_field(item)]
     made = [item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"]
+    indent = "    " if node.bases else ""
+    call = node.name if node.bases else f"class {node.name}"
     if made:
-        yield from _signature(made[0], node.name, indent="    ")
-    elif fields:
-        yield from _call(node.name, [_field(item) for item in fields], "", indent="    ")
+        lines = _signature(made[0], call, indent=indent)
+    else:
+        lines = list(_call(call, [_field(item) for item in fields], "", indent=indent)) if fields else []
+    yield from _with_summary([head] if node.bases or not lines else lines, node, "")
+    if node.bases:
+        yield from lines
     bases = [module.find(ast.unparse(base).partition("[")[0]) for base in node.bases]
     inherited = {_signature(item, item.name)[0] for base in bases for item in _members(base)}
     own = [item for item in _members(node) if _signature(item, item.name)[0] not in inherited]
@@ -143,9 +147,9 @@ def definition_lines(module: Module, node: Definition) -> Iterator[str]:
     if plain:
         yield from _wrap(plain, "    ", "    ", "   ")
     for item in own:
-        if not _is_property(item):
+        if not _is_property(item) and (ast.get_docstring(item) or item.name == "forward"):
             yield from _with_summary(_signature(item, item.name, indent="    "), item, "    ")
-        elif ast.get_docstring(item):
+        elif _is_property(item) and ast.get_docstring(item):
             yield from _with_summary([f"    .{item.name}{_returns(item)}"], item, "    ")
 
 
