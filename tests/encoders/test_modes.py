@@ -22,9 +22,9 @@ from elmokit.kernels.cpu.int8 import Int8Matrix
 from elmokit.kernels.cpu.lstm import CpuLstm
 from elmokit.kernels.cpu.products import FloatProduct
 from elmokit.lm import LanguageModel
-from elmokit.nn.inference import PreparedLinear, PreparedLstm, PreparedTokens
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
 from elmokit.weights import inference as prepare
+from elmokit.weights.inference import PreparedLinear, PreparedLstm, PreparedTokens
 from elmokit.weights.storage import StoredTensors
 
 # As wide as makes rounding average out, small enough to run in milliseconds.

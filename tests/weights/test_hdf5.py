@@ -30,7 +30,7 @@ from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
 from elmokit.text import Sentence
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
-from elmokit.weights.description import count_parameters
+from elmokit.weights.card import count_parameters
 from elmokit.weights.hdf5 import read_official
 from elmokit.weights.pretrained import outline
 

@@ -66,7 +66,7 @@ def info(
 
     from elmokit.encoders.load import load_encoder, source_kind
     from elmokit.weights import load_pretrained
-    from elmokit.weights.description import describe
+    from elmokit.weights.card import describe
 
     if source_kind(model, revision=revision)[0] != "elmo":
         encoder = load_encoder(model, revision=revision, device="cpu")

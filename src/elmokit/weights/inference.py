@@ -9,19 +9,55 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
-from elmokit.kernels import Filter
+from elmokit.kernels import Filter, LstmState
+from elmokit.kernels.contract import PreparedRecurrence
+from elmokit.kernels.cpu.c import NativeTokens
 from elmokit.kernels.cpu.features import cpu_features
 from elmokit.kernels.cpu.int8 import Int8Matrix, Rows
 from elmokit.kernels.cpu.layout import prepare_lstm, prepare_tokens
-from elmokit.kernels.cpu.products import Matrix, cpu_product
+from elmokit.kernels.cpu.products import Matrix, Product, cpu_product
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.char_cnn import TokenEncoder
-from elmokit.nn.inference import PreparedLinear, PreparedLstm, PreparedTokens
 from elmokit.nn.lstm import LstmLayer
 from elmokit.weights.pretrained import Pretrained, check_shapes, outline
 from elmokit.weights.storage import StoredTensors
 
 CPU_MODES = (torch.float32, torch.bfloat16, torch.int8)
+
+
+class PreparedLstm(nn.Module):
+    """In place of an `LstmLayer`."""
+
+    def __init__(self, layer: PreparedRecurrence) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
+        return self.layer(x, state, steps, keep=keep)
+
+
+class PreparedLinear(nn.Module):
+    """In place of an `nn.Linear`."""
+
+    def __init__(self, product: Product, bias: Tensor) -> None:
+        super().__init__()
+        self.product, self.bias = product, bias.to(torch.float32)[None, None]  # (1, 1, N)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product.affine(x[None], self.bias)[0]
+
+
+class PreparedTokens(nn.Module):
+    """In place of a `TokenEncoder` of characters alone."""
+
+    def __init__(self, encoder: NativeTokens, characters: nn.Embedding) -> None:
+        super().__init__()
+        self.encoder, self.characters = encoder, characters
+
+    def forward(self, types: Tensor) -> Tensor:
+        return self.encoder(types)
 
 
 def prepare(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype) -> BiLM:

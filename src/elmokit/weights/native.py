@@ -22,8 +22,7 @@ from elmokit.errors import WeightsError
 from elmokit.formats.atomic import write_text
 from elmokit.formats.tensors import write_tensors
 from elmokit.nn.bilm import BiLMConfig
-from elmokit.weights.card import write_card
-from elmokit.weights.description import type_names
+from elmokit.weights.card import type_names, write_card
 from elmokit.weights.pretrained import (
     AdaptiveTensors,
     Pretrained,
