@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -112,13 +113,14 @@ def _lock(file: BinaryIO, busy: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
-    """What the system says of a disk (and errors of these kinds) as an InputError that says what to do."""
+    """A disk that is full or cannot be written is an InputError; libraries raise errors of other `kinds` for it."""
     try:
         yield
     except Exception as error:
         if not isinstance(error, (OSError, *kinds)):
             raise
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        known = re.search(r"errno\D{0,3}(\d+)", str(error).lower())  # as HDF5 and Arrow write it
+        said = os.strerror(int(known[1])) if known else str(error)
         raise InputError(
             f"{path}: cannot be written: {said}; what is finished is kept: free some space or choose another disk, and "
             "give the same command again"

@@ -11,7 +11,7 @@ import numpy as np
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import FormatError
 from elmokit.formats import sweep_drafts
-from elmokit.formats.resumable import Position, read_chunks
+from elmokit.formats.resumable import Position, disk_errors, read_chunks
 from elmokit.formats.resumable import locked as locked_file
 from elmokit.index.hnsw import DESCRIPTION
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
@@ -98,7 +98,8 @@ def add_text(
     number, held, end = len(segments), 0, done
 
     def close() -> None:
-        writer.write(folder / NAME.format(number), Progress(run, *end))
+        with disk_errors(folder):
+            writer.write(folder / NAME.format(number), Progress(run, *end))
         report.occurrences += writer.rows
 
     what = f"{folder}: adding {manifest.runs[run].name or 'a text'} was not finished, and the text is another one now"

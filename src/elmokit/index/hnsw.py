@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from elmokit.config import Count, Range, Share, read_json
 from elmokit.errors import FormatError, MissingExtraError
 from elmokit.formats import atomic_path, write_text
+from elmokit.formats.resumable import disk_errors
 from elmokit.index.exact import centred
 from elmokit.index.segment import Rows, Segment, encode_rows
 
@@ -124,7 +125,7 @@ def make_graph(
             told(stop - at)
         base += len(segment)
     file = f"graph-{rows}.usearch"
-    with atomic_path(folder / file) as draft:
+    with disk_errors(folder, RuntimeError), atomic_path(folder / file) as draft:
         index.save(str(draft))
         checksum = checksum_of(draft, mean)
     made = GraphDescription(file, rows, begun, tuple(mean.tolist()), checksum=checksum)

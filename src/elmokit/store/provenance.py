@@ -75,7 +75,7 @@ def _zip_comment(path: Path) -> bytes | None:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.comment if archive.comment.startswith(b'{"version":') else None
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return None
 
 

@@ -1,5 +1,7 @@
 """Vectors to disk: a stream of any length in flat memory, through any number of kills, to a whole file or none."""
 
+import contextlib
+import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +17,7 @@ from elmokit.encoders.results import Choice
 from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats import atomic_path
 from elmokit.formats.given import Given, read_request
-from elmokit.formats.resumable import Log, open_log, read_chunks
+from elmokit.formats.resumable import Log, disk_errors, open_log, read_chunks
 from elmokit.store.arrays import write_npz, write_safetensors
 from elmokit.store.hdf5 import write_hdf5
 from elmokit.store.parquet import load_pyarrow, write_parquet
@@ -112,22 +114,24 @@ def write_vectors(
         def records() -> Iterator[Record]:
             return map(Record.unpack, log.payloads())
 
-        index = SentenceIndex(folder / "sentences.sqlite")
-        for line, record in enumerate(records()):
-            index.add(record.text, line)
-        report.duplicates = index.duplicates
-        with atomic_path(target) as draft:
-            match target.suffix.lower():
-                case ".parquet":
-                    write_parquet(draft, records(), axes=axes, metadata=kept)
-                case ".npz":
-                    write_npz(draft, records(), comment=kept[KEY])
-                case ".safetensors":
-                    write_safetensors(draft, records, axes=axes, metadata={"layers": made.layers, **kept})
-                case _:
-                    keys, forget = options.use_sentence_keys, options.forget_sentences
-                    write_hdf5(draft, records(), index, attributes=kept, sentence_keys=keys, forget=forget)
-        index.close()
+        with (
+            disk_errors(target, RuntimeError, sqlite3.Error),
+            contextlib.closing(SentenceIndex(folder / "sentences.sqlite")) as index,
+        ):
+            for line, record in enumerate(records()):
+                index.add(record.text, line)
+            report.duplicates = index.duplicates
+            with atomic_path(target) as draft:
+                match target.suffix.lower():
+                    case ".parquet":
+                        write_parquet(draft, records(), axes=axes, metadata=kept)
+                    case ".npz":
+                        write_npz(draft, records(), comment=kept[KEY])
+                    case ".safetensors":
+                        write_safetensors(draft, records, axes=axes, metadata={"layers": made.layers, **kept})
+                    case _:
+                        keys, forget = options.use_sentence_keys, options.forget_sentences
+                        write_hdf5(draft, records(), index, attributes=kept, sentence_keys=keys, forget=forget)
         log.discard()
     return report
 
