@@ -139,16 +139,14 @@ def read_json(
     *,
     what: str = "",
     advice: str = "",
-    marks: Mapping[str, Any] | None = None,
     error: type[ElmokitError] = FormatError,
-    ignore_unknown: bool = False,
-    complete: bool = False,
+    **options: Any,
 ) -> C:
     """A `kind` from one of our own JSON files; whatever is wrong with the file is an `error`.
 
-    what     what the file holds, for the errors: "the settings of an index"
-    advice   what to do about a damaged file: "restore it, or make the index again"
-    marks    fields besides those of `kind` that must have these values: {"format": "elmokit index", "version": 1}
+    what       what the file holds, for the errors: "the settings of an index"
+    advice     what to do about a damaged file: "restore it, or make the index again"
+    options    those of `parse_json`
     """
     tail = f"; {advice}" if advice else ""
     holds = f"; expected {what}" if what else ""
@@ -162,10 +160,7 @@ def read_json(
     except OSError as wrong:
         raise error(f"{path}: cannot be read ({wrong.strerror}){holds}{tail}") from None
     try:
-        return parse_json(
-            content, kind, source=str(path), marks=marks, error=error,
-            ignore_unknown=ignore_unknown, complete=complete,
-        )  # fmt: skip
+        return parse_json(content, kind, source=str(path), error=error, **options)
     except ElmokitError as wrong:
         raise error(f"{wrong}{tail}") from None
 
@@ -180,7 +175,11 @@ def parse_json(
     ignore_unknown: bool = False,
     complete: bool = False,
 ) -> C:
-    """The same from JSON in memory: a header, a line of a log. `source` says where it stands."""
+    """The same from JSON in memory: a header, a line of a log. `source` says where it is.
+
+    `marks` are fields besides those of `kind` that must have these values: {"format": "elmokit index", "version": 1};
+    `ignore_unknown` and `complete` are those of `revive`.
+    """
     try:
         values = json.loads(content if isinstance(content, str) else content.decode("utf-8-sig"))
     except json.JSONDecodeError as wrong:
@@ -370,8 +369,7 @@ def _defaults(kind: Any) -> dict[str, bool]:
 @cache
 def _former_names(kind: Any) -> dict[str, str]:
     """What fields were called before, and are called now."""
-    named = {f.metadata["was"]: f.name for f in fields(kind) if f.metadata.get("was")} if is_dataclass(kind) else {}
-    return named
+    return {f.metadata["was"]: f.name for f in fields(kind) if f.metadata.get("was")} if is_dataclass(kind) else {}
 
 
 def _expected(hint: Any) -> str:

@@ -50,3 +50,23 @@ def test_public_names_are_there() -> None:
     for name in elmokit.__all__:
         assert getattr(elmokit, name) is not None
     assert {*dir(elmokit), "__version__"} == {*elmokit.__all__}
+
+
+def test_sample_text_is_a_corpus(cli: Cli) -> None:
+    shown = cli("sample-text")
+    words = shown.out.split()
+    assert shown.code == 0
+    assert 2500 < len(words) < 4000
+    assert all(len(line.split()) > 40 for line in shown.out.splitlines())  # a paragraph a line
+    for word in ("bank", "play", "cell", "spring"):
+        assert sum(w.strip(".,:;?!'").casefold() == word for w in words) >= 15
+    (line,) = elmokit_out("sample-text", "|", "head", "-n", "1").splitlines()
+    assert line == shown.out.splitlines()[0]
+
+
+def elmokit_out(*args: str) -> str:
+    """What a pipe that ends early shows; nothing may be said about it."""
+    command = f"{sys.executable} -m elmokit {' '.join(args)}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout

@@ -65,9 +65,10 @@ def drift(
     from tempfile import TemporaryDirectory
 
     from elmokit.analysis.drift import DriftConfig, measure_drift
-    from elmokit.cli.inputs import read_words, told_lines
+    from elmokit.cli.inputs import read_words
     from elmokit.cli.show import print_json
     from elmokit.errors import InputError
+    from elmokit.formats.read import told_lines
     from elmokit.index import Index
     from elmokit.index.settings import MANIFEST
 

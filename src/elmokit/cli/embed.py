@@ -152,7 +152,7 @@ def _tell(
     longest_word: int | None,
 ) -> None:
     """What was written, and what was odd in the input: nothing is dropped or changed in silence."""
-    from elmokit.cli.inputs import told_lines
+    from elmokit.formats.read import told_lines
 
     if done.known:
         typer.echo(

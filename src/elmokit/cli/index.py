@@ -85,10 +85,11 @@ def index(
     """
     from dataclasses import replace
 
-    from elmokit.cli.inputs import load_indexed, name_corpus, read_inputs, read_words, told_lines
+    from elmokit.cli.inputs import load_indexed, name_corpus, read_inputs, read_words
     from elmokit.cli.progress import embedding
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
+    from elmokit.formats.read import told_lines
     from elmokit.index import Index, IndexSettings
     from elmokit.index.settings import MANIFEST
     from elmokit.text import load_tokenizer

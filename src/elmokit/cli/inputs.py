@@ -108,11 +108,6 @@ def read_inputs(
         yield from sentences_of(text, tokenizer, lines=lines)  # type: ignore[arg-type]
 
 
-def told_lines(lines: str) -> str:
-    """How lines were read, for the output."""
-    return "lines read as paragraphs, split into sentences" if lines == "paragraphs" else "lines read as sentences"
-
-
 def name_corpus(arguments: Sequence[str]) -> str:
     """What a corpus is called: its files and a digest of what is in them; nothing where one is a stream."""
     from elmokit.formats import expand_inputs

@@ -57,7 +57,8 @@ def perplexity(
     The whole vocabulary is scored; words outside it count as <UNK>. Every sentence starts from a zero state. With
     --carried, the state is carried on, for models that were trained that way.
     """
-    from elmokit.cli.inputs import is_source, read_inputs, told_lines
+    from elmokit.cli.inputs import is_source, read_inputs
+    from elmokit.formats.read import told_lines
     from elmokit.lm import LanguageModel, PerplexityReport
 
     for argument in inputs:  # a wrong file name is an error before a model is loaded

@@ -62,12 +62,13 @@ def senses(
     from json import dumps
 
     from elmokit.analysis.word_senses import SensesConfig, find_uses, group_senses
-    from elmokit.cli.inputs import read_inputs, told_lines
+    from elmokit.cli.inputs import read_inputs
     from elmokit.cli.layer_values import short_names
     from elmokit.cli.show import print_json
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs, write_text
+    from elmokit.formats.read import told_lines
     from elmokit.text import load_tokenizer
 
     expand_inputs(corpus)  # a wrong file name is an error before a model is loaded

@@ -69,6 +69,11 @@ def _read(
                 yield block.sentence
 
 
+def told_lines(lines: str) -> str:
+    """How lines were read, for the output of commands."""
+    return "lines read as paragraphs, split into sentences" if lines == "paragraphs" else "lines read as sentences"
+
+
 def sentence_of(unit: Unit, tokenizer: Tokenizer) -> Sentence:
     """Text by the tokenizer; tokens as they are."""
     return tokenizer.tokenize(unit) if isinstance(unit, str) else Sentence.of(unit)

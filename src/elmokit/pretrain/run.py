@@ -23,6 +23,7 @@ from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError
 from elmokit.formats import sweep_drafts, write_text
+from elmokit.formats.read import told_lines
 from elmokit.formats.resumable import LOCK, locked
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.checkpoint import write_error
@@ -157,17 +158,17 @@ def load_text(
 
             text = prepare(corpus, folder, plan, workers=config.workers or None, progress=tell)
         if show:
-            describe(text)
+            describe(text, lines=corpus.lines)
     world.wait()
     return text if world.leads else PreparedCorpus.open(folder)
 
 
-def describe(text: PreparedCorpus) -> None:
+def describe(text: PreparedCorpus, *, lines: str) -> None:
     r = text.report
     say(
         f"{r.sentences:,} sentences, {r.tokens:,} tokens, {r.types:,} word types; vocabulary {r.vocabulary:,} covers "
         f"{r.coverage:.2%}; held out {r.heldout_sentences:,} sentences, {r.heldout_tokens:,} tokens "
-        f"({1 - r.heldout_coverage:.2%} <UNK>)"
+        f"({1 - r.heldout_coverage:.2%} <UNK>); {told_lines(lines)}"
     )
     odd = {"empty lines": r.empty_lines, "bad bytes": r.bad_bytes, "cut lines": r.cut_lines}
     odd["words over the character limit"] = r.overlong_tokens
