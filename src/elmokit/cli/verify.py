@@ -11,7 +11,7 @@ def verify(
 ) -> None:
     """Compare files with the checksums that they were written with.
 
-    Reads everything, where loading leaves out what would take long:
+    Reads everything; loading skips the checks that take long:
 
         elmokit verify my-elmo/ index/ tagger/ run/corpus/
 
