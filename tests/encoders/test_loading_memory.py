@@ -45,7 +45,7 @@ def saved(base: Path, cells: int, width: int) -> dict[str, Path]:
     model = BiLM(BiLMConfig(tokens=tokens, lstm=LstmConfig(cells, width)))
     initialise(model, seed=0)
     pretrained = Pretrained.of(model.requires_grad_(False))
-    folders = {dtype: base / dtype for dtype in ("float32", "bfloat16", "int8")}
+    folders = {dtype: base / dtype for dtype in ("float32", "bfloat16", "int8", "int4")}
     for dtype, folder in folders.items():
         save_pretrained(pretrained, folder, dtype=dtype)  # type: ignore[arg-type]
     return folders
@@ -70,6 +70,7 @@ def small_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("float32", "float32", 8, 1.5),
         ("float32", "int8", 1, 1.5),
         ("int8", "int8", 1, 0.8),
+        ("int4", "int8", 1, 0.8),
         pytest.param("bfloat16", "bfloat16", 1, 1.3, marks=IN_C),
     ],
 )
@@ -93,3 +94,4 @@ def test_int8_and_bfloat16_copies_are_small(folders: dict[str, Path]) -> None:
     sizes = {dtype: (folder / "model.safetensors").stat().st_size for dtype, folder in folders.items()}
     assert sizes["bfloat16"] < 0.51 * sizes["float32"]
     assert sizes["int8"] < 0.27 * sizes["float32"]
+    assert sizes["int4"] < 0.14 * sizes["float32"]

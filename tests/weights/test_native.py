@@ -178,7 +178,7 @@ DAMAGE = {
         r"model\.safetensors: not a whole safetensors file",
     ),
     "foreign config": (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "not a model of elmokit"),
-    "newer": (lambda f: edit_config(f, version=99), "format version 99, this elmokit reads up to 1"),
+    "newer": (lambda f: edit_config(f, version=99), "format version 99, this elmokit reads up to 2"),
     "no model": (lambda f: edit_config(f, model=None), r"config\.json: model is null; expected an object"),
     "list elsewhere": (
         lambda f: edit_config(f, vocabulary={"file": "../official/vocab.txt", "size": 5, "digest": ""}),

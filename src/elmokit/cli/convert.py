@@ -17,6 +17,7 @@ class Numbers(StrEnum):
     float16 = "float16"
     bfloat16 = "bfloat16"
     int8 = "int8"
+    int4 = "int4"
 
 
 def convert(
@@ -30,7 +31,7 @@ def convert(
     ] = Target.elmokit,
     dtype: Annotated[
         Numbers | None,
-        typer.Option(help="Type of the stored numbers; default: unchanged. Only elmokit's format has int8."),
+        typer.Option(help="Type of the stored numbers; default: unchanged. Only elmokit's format has int8 and int4."),
     ] = None,
     softmax: Annotated[bool, typer.Option(help="Keep the output layer, if the model has one.")] = True,
     softmax_words: Annotated[
@@ -47,7 +48,7 @@ def convert(
 
         elmokit convert elmo-original/ my-elmo/
         elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
-        elmokit convert my-elmo/ small/ --dtype int8 --softmax-words 30000
+        elmokit convert my-elmo/ small/ --dtype int4 --softmax-words 30000
         elmokit convert my-elmo/ for-allennlp/ --to official
 
     A conversion from official to elmokit's format and back gives the same files, bit for bit, unless --dtype changes

@@ -126,8 +126,9 @@ def _native_tokens(pretrained: Pretrained, encoder: TokenEncoder, dtype: torch.d
 
 def usual_mode(pretrained: Pretrained, device: torch.device) -> torch.dtype:
     """As the weights are stored: int8 where they are and the CPU has a library that multiplies it, else float32."""
-    stored = isinstance(_stored(pretrained, "lstm.0.weight_h"), Int8Matrix)
-    return torch.int8 if stored and device.type == "cpu" and cpu_features().onednn else torch.float32
+    tensors = pretrained.tensors
+    whole = isinstance(tensors, StoredTensors) and not tensors.held["lstm.0.weight_h"].is_floating_point()
+    return torch.int8 if whole and device.type == "cpu" and cpu_features().onednn else torch.float32
 
 
 def _sides(pretrained: Pretrained, name: str) -> list[Matrix]:

@@ -36,7 +36,7 @@ from elmokit.weights.pretrained import (
 from elmokit.weights.storage import Dtype, StoredTensors, digest_tensors, pack, stored
 from elmokit.weights.symbols import read_symbols, write_symbols
 
-FORMAT, VERSION = "elmokit", 1
+FORMAT, VERSION = "elmokit", 2  # 2: four bits, which 0.1.0 cannot read; all else is written as 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SOFTMAX = "softmax."
 UNFIT = "the save may have been interrupted, or files of two models lie here: save or fetch it again"
@@ -104,7 +104,7 @@ def write_native(
     lists["characters.txt"] = codec.characters
     config: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if kind == "int4" else 1,
         "model": plain(pretrained.config),
         "codec": {
             "kind": codec.kind,

@@ -156,12 +156,11 @@ def parameter_shapes(config: BiLMConfig) -> Mapping[str, tuple[int, ...]]:
 def check_shapes(tensors: Mapping[str, Tensor], config: BiLMConfig, source: str) -> None:
     """Refuses tensors that are not exactly those of the config."""
     expected = parameter_shapes(config)
-    held = tensors.held if isinstance(tensors, StoredTensors) else tensors  # as stored: a shape needs no floats
     for name, shape in expected.items():
         if name not in tensors:
             raise WeightsError(f"{source}: '{name}' is missing, expected a tensor of shape {shape}")
-        if tuple(held[name].shape) != shape:
-            found = tuple(held[name].shape)
+        found = tensors.shape(name) if isinstance(tensors, StoredTensors) else tuple(tensors[name].shape)
+        if found != shape:
             raise WeightsError(f"{source}: '{name}' has shape {found}, expected {shape}; config and weights do not fit")
     if unknown := sorted(tensors.keys() - expected.keys()):
         raise WeightsError(f"{source}: '{unknown[0]}' is not a weight of this model; config and weights do not fit")

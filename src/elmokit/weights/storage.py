@@ -1,4 +1,7 @@
-"""How numbers are stored: as floats, or as int8 with one scale per output row (tensors `NAME` and `NAME.scale`)."""
+"""How numbers are stored: as floats, as int8 with one scale per output row, or as four bits with scales for groups.
+
+int8 and four bits are tensors `NAME` and `NAME.scale`; four bits are bytes (uint8) of two numbers each, see `int4`.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -9,8 +12,9 @@ from torch import Tensor
 from elmokit.errors import WeightsError
 from elmokit.formats.tensors import NAMES, Stored
 from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
+from elmokit.weights.int4 import GROUP, as_int8, fits, quantise_groups, widen_groups
 
-Dtype = Literal["float32", "float16", "bfloat16", "int8"]
+Dtype = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SCALE = ".scale"
 
@@ -47,21 +51,26 @@ def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
 
 
 def pack(tensors: Mapping[str, Tensor], dtype: Dtype | None) -> dict[str, Tensor]:
-    """Tensors as they go into a file. int8: matrices become int8 with their scales, biases float16."""
-    if dtype != "int8":
+    """Tensors as they go into a file. int8: matrices become int8 with their scales, biases float16.
+
+    int4: the same, but matrices whose input falls into whole groups become four bits.
+    """
+    if dtype not in ("int8", "int4"):
         return {name: cast(values, dtype, name) for name, values in tensors.items()}
     packed: dict[str, Tensor] = {}
     for name, values in tensors.items():
         axes = 2 if name.startswith("lstm.") else 1  # before the output rows, an LSTM's parameters have the directions
         if values.ndim <= axes:
             packed[name] = cast(values, "float16", name)
+        elif dtype == "int4" and fits(values):
+            packed[name], packed[name + SCALE] = quantise_groups(cast(values, "float32", name))
         else:
             packed[name], packed[name + SCALE] = quantise(cast(values, "float32", name), axes=axes)
     return packed
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """Tensors as a file holds them. Those stored as int8 become float32 each time they are read by name.
+    """Tensors as a file holds them. Those stored as int8 or four bits become float32 each time they are read by name.
 
     So a model that runs in int8 takes them as they are (`stored`) and never needs the memory of the floats.
     """
@@ -72,9 +81,14 @@ class StoredTensors(Mapping[str, Tensor]):
         for name in self.names:
             values, scale = held[name], held.get(name + SCALE)
             if scale is not None:
-                if values.dtype != torch.int8 or scale.shape != values.shape[: scale.ndim]:
+                fours = (*values.shape[:-1], 2 * values.shape[-1] // GROUP) if values.ndim else ()
+                rows = values.dtype == torch.int8 and scale.shape == values.shape[: scale.ndim]
+                if not rows and not (values.dtype == torch.uint8 and scale.shape == fours):
                     found = f"{values.dtype} of shape {tuple(values.shape)} with scales of shape {tuple(scale.shape)}"
-                    raise WeightsError(f"{source}: '{name}' is {found}, expected int8 and one scale per row")
+                    raise WeightsError(
+                        f"{source}: '{name}' is {found}, expected int8 and one scale per row, or four bits in uint8 "
+                        f"and one scale for {GROUP} numbers"
+                    )
             elif not values.is_floating_point():
                 raise WeightsError(
                     f"{source}: '{name}' has type {values.dtype}, expected floats, or int8 with '{name}{SCALE}'"
@@ -82,7 +96,9 @@ class StoredTensors(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         values, scale = self.held[name], self.held.get(name + SCALE)
-        return values if scale is None else dequantise(values, scale)
+        if scale is None:
+            return values
+        return widen_groups(values, scale) if values.dtype == torch.uint8 else dequantise(values, scale)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -93,10 +109,17 @@ class StoredTensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.names)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the numbers, without reading them."""
+        shape = tuple(self.held[name].shape)
+        return (*shape[:-1], 2 * shape[-1]) if self.held[name].dtype == torch.uint8 else shape
+
     def stored(self, name: str) -> Int8Matrix | Tensor:
-        """As the file has it."""
+        """As the file has it; four bits as int8."""
         values, scale = self.held[name], self.held.get(name + SCALE)
-        return values if scale is None else Int8Matrix(values, scale.float())
+        if scale is None:
+            return values
+        return as_int8(values, scale) if values.dtype == torch.uint8 else Int8Matrix(values, scale.float())
 
     def part(self, prefix: str, *, inside: bool) -> "StoredTensors":
         """Those whose names begin so, or all others."""
