@@ -8,7 +8,7 @@ import pytest
 import models
 from elmokit import Elmo, Static, load_encoder
 from elmokit.encoders.load import source_kind
-from elmokit.errors import FormatError, InputError, WeightsError
+from elmokit.errors import ElmokitError, FormatError, InputError, WeightsError
 from elmokit.weights import save_pretrained
 
 
@@ -65,3 +65,11 @@ def test_what_is_none_of_them(elmo_folder: Path, vectors: Path, tmp_path: Path) 
     (tmp_path / "vectors.kv").write_bytes(b"\x80\x04")
     with pytest.raises(FormatError, match="save_word2vec_format"):
         load_encoder(tmp_path / "vectors.kv")
+
+
+def test_a_config_that_is_no_json_is_left_to_the_reader_of_models(tmp_path: Path) -> None:
+    """Brackets without end raised a RecursionError in 0.1.0."""
+    for content in (b"[" * 200_000, b"\xff\xfe", b"{"):
+        (tmp_path / "config.json").write_bytes(content)
+        with pytest.raises(ElmokitError):
+            load_encoder(tmp_path, device="cpu")

@@ -1,18 +1,19 @@
 """`load_encoder`: any model by one name. What it is, is told by a prefix, or by what lies there."""
 
-import json
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from elmokit.config import read_json
 from elmokit.encoders.elmo.encoder import Elmo
 from elmokit.encoders.encoder import Encoder
 from elmokit.encoders.static.encoder import Static, Unknown
 from elmokit.encoders.static.table import is_table
 from elmokit.encoders.transformer.encoder import Transformer
 from elmokit.encoders.transformer.runner import Subwords
-from elmokit.errors import InputError
+from elmokit.errors import FormatError, InputError
 from elmokit.text import Tokenizer
 from elmokit.weights.load import HUB_ID, bundled_models
 
@@ -116,7 +117,6 @@ def _folder_kind(folder: Path) -> str:
     if not config.is_file():
         return "elmo"
     try:
-        fields = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError:
+        return "transformer" if "model_type" in read_json(config, dict[str, Any]) else "elmo"
+    except FormatError:
         return "elmo"  # whose reader says what is wrong with it
-    return "transformer" if isinstance(fields, dict) and "model_type" in fields else "elmo"
