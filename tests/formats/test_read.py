@@ -70,6 +70,14 @@ def test_conll_formats_by_suffix_and_by_choice(tmp_path: Path) -> None:
         tokens(columns, format="xml")
 
 
+def test_parquet_with_text_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.array(["aaaa", "bbbb"])}), path, compression="none", use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(b"bbbb", b"b\xff\xfeb"))
+    with pytest.raises(FormatError, match=r"a\.parquet: not a readable Parquet file"):
+        tokens(path)
+
+
 def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"text {k}" for k in range(1000)] + [None, ""]

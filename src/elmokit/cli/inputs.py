@@ -144,8 +144,8 @@ def load_indexed(index: "Index", model: str | None, *, device: str) -> "Encoder"
     known = index.manifest.source
     encoder = load_encoder(model or (known if Path(known).exists() else None), device=device)
     index.manifest.check_encoder(encoder, index.folder)
-    here, there = str(getattr(encoder, "arithmetic", "")), index.manifest.arithmetic
-    if here and there and here not in there:
+    here, there = encoder.arithmetic, index.manifest.arithmetic
+    if there and here not in there:
         warnings.warn(
             f"the vectors of {index.folder} were made with {', '.join(there)}, those of your text with {here}: "
             "scores may differ slightly from those where that one runs",

@@ -34,7 +34,7 @@ def read_parquet(path: str | Path, *, field: str = "text", report: ReadReport | 
                     if report is not None:
                         report.consumed = before + size * row // table.metadata.num_rows
                     yield unit_of({field: value}, field, f"{path}, row {row}", report)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: not a readable Parquet file ({error}); copy or download it again") from error
 
 

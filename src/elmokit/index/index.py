@@ -226,7 +226,6 @@ class Index:
         mix_arithmetic  add vectors even if those in the index were made with other arithmetic (`Encoder.arithmetic`)
         told            is called with the report when the work begins and after each chunk
         """
-        arithmetic = str(getattr(encoder, "arithmetic", ""))
         with locked(self.folder):
             manifest = Manifest.read(self.folder)
             manifest.check_encoder(encoder, self.folder)
@@ -241,9 +240,9 @@ class Index:
             if unfinished and restart:
                 drop_run(self.folder, number)
                 manifest = replace(manifest, runs=runs[:number])
-            manifest.check_arithmetic(arithmetic, self.folder, mix=mix_arithmetic)
+            manifest.check_arithmetic(encoder.arithmetic, self.folder, mix=mix_arithmetic)
             if not unfinished or restart:
-                manifest = manifest.with_run(number, TextRun(name, arithmetic=arithmetic))
+                manifest = manifest.with_run(number, TextRun(name, arithmetic=encoder.arithmetic))
                 manifest.write(self.folder)
             counts = self._look().words if manifest.settings.per_word else {}
             report = add_text(

@@ -115,8 +115,6 @@ class Manifest:
 
     def check_arithmetic(self, arithmetic: str, folder: Path, *, mix: bool) -> None:
         """The same model gives slightly other vectors on another machine: two of them are not mixed in silence."""
-        if not arithmetic:
-            return
         other = [known for known in self.arithmetic if known != arithmetic]
         if other and not mix:
             raise InputError(

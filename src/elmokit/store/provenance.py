@@ -15,7 +15,6 @@ from pathlib import Path
 
 from elmokit import __version__
 from elmokit.config import Count, parse_json, plain
-from elmokit.encoders.encoder import Encoder
 from elmokit.store.hdf5 import read_attribute
 from elmokit.store.parquet import read_metadata
 
@@ -64,11 +63,6 @@ def read_provenance(path: str | Path) -> Provenance | None:
     if not content:
         return None
     return parse_json(content, Provenance, source=f"{path}: its record", ignore_unknown=True)
-
-
-def arithmetic_of(encoder: Encoder) -> str:
-    """Which arithmetic makes an encoder's vectors; nothing where it does not say."""
-    return str(getattr(encoder, "arithmetic", ""))
 
 
 def _zip_comment(path: Path) -> bytes | None:

@@ -21,7 +21,7 @@ from elmokit.formats.resumable import Log, disk_errors, open_log, read_chunks
 from elmokit.store.arrays import write_npz, write_safetensors
 from elmokit.store.hdf5 import write_hdf5
 from elmokit.store.parquet import load_pyarrow, write_parquet
-from elmokit.store.provenance import KEY, Provenance, arithmetic_of, read_provenance
+from elmokit.store.provenance import KEY, Provenance, read_provenance
 from elmokit.store.records import Record, SentenceIndex
 from elmokit.text import Sentence
 
@@ -96,7 +96,7 @@ def write_vectors(
             if stored is not None:
                 log.discard()
                 return StoreReport(stored.sentences, stored.tokens, known=True)
-        if log.unrecorded and log.done.sentences and made.arithmetic:
+        if log.unrecorded and log.done.sentences:
             then = f"the {log.done.sentences:,} sentences that an earlier version of elmokit has embedded"
             warnings.warn(
                 f"{folder} does not say with which arithmetic {then} were made; now it is {made.arithmetic}, and their "
@@ -216,8 +216,15 @@ def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
         "device": str(options.device or encoder.device),
         "dtype": str(options.dtype or encoder.dtype),
         "normalise": options.normalise,
-        "arithmetic": arithmetic_of(encoder),
+        "arithmetic": _arithmetic(encoder, options),
     }
+
+
+def _arithmetic(encoder: Encoder, options: StoreOptions) -> str:
+    if options.device is None and options.dtype is None:
+        return encoder.arithmetic
+    runner = encoder.placed(options.device, options.dtype)
+    return encoder.arithmetic_in(runner.device, runner.dtype)
 
 
 def _provenance(encoder: Encoder, options: StoreOptions, name: str) -> Provenance:
@@ -227,7 +234,7 @@ def _provenance(encoder: Encoder, options: StoreOptions, name: str) -> Provenanc
         fingerprint=encoder.fingerprint,
         tokenizer=f"{encoder.tokenizer.name} {encoder.tokenizer.version}",
         layers=str(options.layers),
-        arithmetic=arithmetic_of(encoder),
+        arithmetic=_arithmetic(encoder, options),
         normalise=options.normalise,
         batch_tokens=options.batch_tokens,
         keys=", ".join(keys),
