@@ -1,4 +1,4 @@
-"""`elmokit`: the commands in their groups. Heavy imports are inside the commands, so that --help is quick."""
+"""The command line: one file per command, in groups; heavy imports are inside the commands, so that --help is quick."""
 
 import inspect
 from typing import Any
