@@ -15,16 +15,14 @@ from elmokit.encoders import Elmo, load_encoder, places
 from elmokit.encoders.joined import Joined
 from elmokit.encoders.places import FLOATS, INT8, pick_dtype
 from elmokit.errors import InputError
-from elmokit.kernels.cpu import layout as cpu_prepare
-from elmokit.kernels.cpu.c import NativeLstm, c_library
-from elmokit.kernels.cpu.features import CpuFeatures, cpu_features
+from elmokit.kernels.cpu import inference as on_cpu
+from elmokit.kernels.cpu.c import CompiledLstm, CompiledTokens, c_library
+from elmokit.kernels.cpu.inference import TorchLstm
 from elmokit.kernels.cpu.int8 import Int8Matrix
-from elmokit.kernels.cpu.lstm import CpuLstm
-from elmokit.kernels.cpu.products import FloatProduct
 from elmokit.lm import LanguageModel
+from elmokit.nn.lstm import LstmLayer
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
 from elmokit.weights import inference as prepare
-from elmokit.weights.inference import PreparedLinear, PreparedLstm, PreparedTokens
 from elmokit.weights.storage import StoredTensors
 
 # As wide as makes rounding average out, small enough to run in milliseconds.
@@ -36,7 +34,7 @@ IN_TORCH = "int8 in torch"  # as where there is no compiler
 IN_C = c_library() is not None
 MODES = {  # cosines with the exact vectors, in the mean and at worst; what the batch may change
     "float32": (1.0, 1.0, 0 if IN_C else 1e-5),
-    "bfloat16": (0.9995, 0.9995, 0 if IN_C and not cpu_features().bfloat16 else 1e-5),
+    "bfloat16": (0.9995, 0.9995, 0 if IN_C else 1e-5),
     "int8": (0.999, 0.99, 0 if IN_C else 1e-4),
     IN_TORCH: (0.999, 0.99, 1e-4),
 }
@@ -49,7 +47,7 @@ sentences = st.lists(st.lists(tokens, max_size=7), min_size=1, max_size=7)
 def in_mode(pretrained: Pretrained, mode: str, **options: int) -> Elmo:
     with pytest.MonkeyPatch.context() as patch:
         if mode == IN_TORCH:
-            patch.setattr(cpu_prepare, "c_library", lambda: None)
+            patch.setattr(on_cpu, "c_library", lambda: None)
         return Elmo(pretrained, device="cpu", dtype="int8" if mode == IN_TORCH else mode, **options)
 
 
@@ -100,14 +98,10 @@ def test_every_kind_of_model_runs_in_every_mode(mode: str, options: dict) -> Non
 
 @pytest.mark.skipif(not IN_C, reason="nothing runs in C here")
 def test_what_runs_in_c_where_it_can() -> None:
-    """All but bfloat16 on a CPU with instructions for it, which torch's libraries know."""
     for mode in MODES:
-        bilm, compiled = ELMOS[mode].bilm, mode != IN_TORCH and not (mode == "bfloat16" and cpu_features().bfloat16)
-        layers = [layer.layer for layer in bilm.lstm if isinstance(layer, PreparedLstm)]
-        assert [isinstance(layer, NativeLstm) for layer in layers] == [compiled] * 2
-        assert isinstance(bilm.tokens, PreparedTokens) == compiled
-    linears = [part for part in ELMOS[IN_TORCH].bilm.tokens.modules() if isinstance(part, PreparedLinear)]
-    assert len(linears) == 5, "two in each of two highways, and the projection"
+        bilm, compiled = ELMOS[mode].bilm, mode != IN_TORCH
+        assert [isinstance(layer, CompiledLstm) for layer in bilm.lstm] == [compiled] * 2
+        assert isinstance(bilm.tokens, CompiledTokens) == compiled
 
 
 @pytest.mark.parametrize("mode", ["int8", IN_TORCH])
@@ -132,30 +126,38 @@ def test_the_official_fixture_keeps_its_vectors(shared: Path) -> None:
 
 
 class TestStoredInt8:
-    @pytest.mark.parametrize("mode", ["int8", IN_TORCH])
-    def test_goes_into_the_products_as_it_is(self, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.skipif(not IN_C, reason="nothing runs in C here")
+    def test_goes_into_the_products_as_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
         stored = load_pretrained(tmp_path)
-        expected = ELMOS[mode].encode_layers(TEXT)  # quantised here, from floats, by the same rule
-        from elmokit.kernels.cpu import products
+        expected = ELMOS["int8"].encode_layers(TEXT)  # quantised here, from floats, by the same rule
+        from elmokit.kernels.cpu import int8
         from elmokit.weights import storage
 
         def fail(*given: object) -> None:
             raise AssertionError("int8 weights were turned into floats and back")
 
-        monkeypatch.setattr(products, "quantise", fail)
+        monkeypatch.setattr(int8, "quantise", fail)
         wide = []
         real = storage.dequantise
         monkeypatch.setattr(storage, "dequantise", lambda q, s: wide.append(q.numel()) or real(q, s))
-        elmo = in_mode(stored, mode)
+        elmo = in_mode(stored, "int8")
         assert max(wide) < MODEL.pretrained.tensors["lstm.0.weight_x"].numel(), "only characters and convolutions are"
         like = cosines(elmo.encode_layers(TEXT), expected)
         assert like.min() > 0.999, "characters and convolutions were rounded for the file, the rest is the same"
 
+    def test_runs_as_floats_in_torch(self, tmp_path: Path) -> None:
+        save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
+        stored = load_pretrained(tmp_path)
+        exact = Elmo(stored, device="cpu", dtype="float64").encode_layers(TEXT)
+        for mode in (IN_TORCH, "float32"):
+            for found, expected in zip(in_mode(stored, mode).encode_layers(TEXT), exact, strict=True):
+                np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
     def test_runs_as_it_is_stored(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
-        for onednn, mode in ((True, torch.int8), (False, torch.float32)):
-            monkeypatch.setattr(prepare, "cpu_features", lambda onednn=onednn: CpuFeatures(onednn=onednn))
+        for library, mode in ((object(), torch.int8), (None, torch.float32)):
+            monkeypatch.setattr(prepare, "c_library", lambda library=library: library)
             elmo = Elmo.from_pretrained(tmp_path, device="cpu")
             assert elmo.dtype == load_encoder(tmp_path, device="cpu").dtype == mode
             assert prepare.usual_mode(elmo.pretrained, torch.device("cuda")) == torch.float32
@@ -167,7 +169,7 @@ class TestStoredInt8:
         elmo = Elmo.from_pretrained(tmp_path, device="cpu", dtype="float32")
         exact = elmo.encode_layers(TEXT)
         usual = elmo.encode_layers(TEXT, dtype="default")
-        if prepare.cpu_features().onednn:
+        if IN_C:
             assert cosines(usual, exact).min() < 1 - 1e-7
         assert cosines(usual, exact).min() > 0.99
         np.testing.assert_array_equal(elmo.encode_layers(TEXT)[0], exact[0])
@@ -194,19 +196,19 @@ class TestStoredInt8:
 
 class TestAuto:
     @pytest.mark.parametrize(
-        ("has", "elmo", "others"),
+        ("compiled", "bfloat16", "elmo", "others"),
         [
-            (CpuFeatures(), "float32", "float32"),
-            (CpuFeatures(onednn=True), "int8", "float32"),
-            (CpuFeatures(bfloat16=True, onednn=True), "int8", "bfloat16"),
-            (CpuFeatures(vnni=True, bfloat16=True, onednn=True), "int8", "bfloat16"),
-            (CpuFeatures(vnni=True, onednn=True), "int8", "float32"),
+            (False, False, "float32", "float32"),
+            (True, False, "int8", "float32"),
+            (True, True, "int8", "bfloat16"),
+            (False, True, "float32", "bfloat16"),
         ],
     )
     def test_takes_what_the_cpu_has(
-        self, has: CpuFeatures, elmo: str, others: str, monkeypatch: pytest.MonkeyPatch
+        self, compiled: bool, bfloat16: bool, elmo: str, others: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(places, "cpu_features", lambda: has)
+        monkeypatch.setattr(places, "c_library", lambda: object() if compiled else None)
+        monkeypatch.setattr(places, "has_bfloat16", lambda: bfloat16)
         cpu = torch.device("cpu")
         assert pick_dtype("auto", cpu, modes=Elmo.modes) == getattr(torch, elmo)
         assert pick_dtype("auto", cpu, modes=FLOATS) == getattr(torch, others)
@@ -268,46 +270,29 @@ def test_joined_parts_without_such_a_mode_run_in_float32() -> None:
 def test_a_prepared_network_holds_no_second_copy(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 the matrices are those of the file, not copies."""
     if not compiled:
-        monkeypatch.setattr(cpu_prepare, "c_library", lambda: None)
-    held = Elmo(MODEL.pretrained, device="cpu").bilm.lstm[0]
-    assert isinstance(held, PreparedLstm)
-    layer = held.layer
+        monkeypatch.setattr(on_cpu, "c_library", lambda: None)
+    layer = Elmo(MODEL.pretrained, device="cpu").bilm.lstm[0]
     for k, name in enumerate(("weight_x", "weight_h", "projection")):
         source = MODEL.pretrained.tensors[f"lstm.0.{name}"]
-        if isinstance(layer, NativeLstm):
+        if compiled:
+            assert isinstance(layer, CompiledLstm)
             there = layer.directions[0].matrices[k].structure.values
         else:
-            assert isinstance(layer, CpuLstm)
-            product = (layer.input, layer.recurrent, layer.projection)[k]
-            assert isinstance(product, FloatProduct)
-            there = product.matrices[0].data_ptr()
+            assert isinstance(layer, TorchLstm)
+            there = (layer.weights.x, layer.weights.h, layer.weights.projection)[k].data_ptr()
         assert there == source.data_ptr()
 
 
 def test_float64_is_run_by_the_plain_network() -> None:
     built: Pretrained = MODEL.pretrained
-    assert not isinstance(Elmo(built, device="cpu", dtype="float64").bilm.lstm[0], PreparedLstm)
+    assert isinstance(Elmo(built, device="cpu", dtype="float64").bilm.lstm[0], LstmLayer)
 
 
-@pytest.mark.parametrize(
-    ("features", "said"),
-    [
-        (CpuFeatures(), {"int8": "float32 with int8 weights", "bfloat16": "float32 with bfloat16 weights"}),
-        (CpuFeatures(onednn=True), {"int8": "int8 by torch, activations of 7 bits"}),
-        (
-            CpuFeatures(vnni=True, bfloat16=True, onednn=True),
-            {"int8": "int8 by torch, activations of 8 bits", "bfloat16": "bfloat16 by torch"},
-        ),
-    ],
-)
-def test_an_encoder_names_its_arithmetic(
-    features: CpuFeatures, said: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu_prepare, "c_library", lambda: None)
-    monkeypatch.setattr(cpu_prepare, "cpu_features", lambda: features)
+def test_an_encoder_names_its_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_cpu, "c_library", lambda: None)
+    said = {"int8": "float32 with int8 weights", "bfloat16": "float32 with bfloat16 weights"}
     for mode in ("float32", "float64", "int8", "bfloat16"):
-        if mode in said or mode.startswith("float"):
-            assert ELMOS["float32"].arithmetic_in(torch.device("cpu"), getattr(torch, mode)) == said.get(mode, mode)
+        assert ELMOS["float32"].arithmetic_in(torch.device("cpu"), getattr(torch, mode)) == said.get(mode, mode)
     assert ELMOS["float32"].arithmetic_in(torch.device("cuda"), torch.bfloat16) == "bfloat16 on cuda"
 
 
@@ -316,8 +301,9 @@ def test_arithmetic_in_c_is_not_that_of_torch(monkeypatch: pytest.MonkeyPatch) -
     """It is told apart exactly where the numbers are."""
     there = {mode: (ELMOS[mode].arithmetic, ELMOS[mode].encode_layers(TEXT)) for mode in ("int8", "float32")}
     assert there["int8"][0].startswith("int8 in C, activations of ")
+    assert ELMOS["bfloat16"].arithmetic == "bfloat16 in C, as int16"
     assert Joined([ELMOS["float32"], ELMOS["int8"]]).arithmetic == "float32"
-    monkeypatch.setattr(cpu_prepare, "c_library", lambda: None)
+    monkeypatch.setattr(on_cpu, "c_library", lambda: None)
     for mode, (named, vectors) in there.items():
         elmo = Elmo(MODEL.pretrained, device="cpu", dtype=mode)
         far = max(float(np.abs(a - b).max(initial=0)) for a, b in zip(elmo.encode_layers(TEXT), vectors, strict=True))

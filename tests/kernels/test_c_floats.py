@@ -8,9 +8,9 @@ from lstm_problems import Problem
 from torch import Tensor
 
 from elmokit.kernels import Filter, LstmState, LstmWeights, reference_lstm
-from elmokit.kernels.cpu.c import Linear, NativeLstm, NativeTokens, c_library
-from elmokit.kernels.cpu.layout import prepare_tokens
-from elmokit.kernels.cpu.products import quantised
+from elmokit.kernels.cpu.c import CompiledLstm, CompiledTokens, Linear, c_library
+from elmokit.kernels.cpu.inference import inference_tokens
+from elmokit.kernels.cpu.int8 import held as as_held
 from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
 
 LIBRARY = c_library()
@@ -43,7 +43,7 @@ class Case:
         self.x, self.weights, self.state, self.steps, self.rules = problem.arguments(parts)
         kept = problem.kept()
         self.keep = None if kept is None else kept.float()  # (R, N)
-        self.layer = NativeLstm(LIBRARY, *self.weights, self.rules)
+        self.layer = CompiledLstm(LIBRARY, *self.weights, self.rules)
 
     def expected(self) -> tuple[Tensor, LstmState]:
         double = LstmWeights(*(None if part is None else part.double() for part in self.weights))
@@ -93,7 +93,7 @@ def test_a_row_is_the_same_alone_and_among_others(name: str, number: int, thread
 def test_matrices_are_read_where_they_lie() -> None:
     """A copy is made only where rows are no whole vectors."""
     weights = [torch.randn(2, 64, 32), torch.randn(2, 64, 16), torch.randn(2, 16, 16)]
-    layer = NativeLstm(LIBRARY, weights[0], weights[1], torch.zeros(2, 64), weights[2], Problem((1,)).rules)
+    layer = CompiledLstm(LIBRARY, weights[0], weights[1], torch.zeros(2, 64), weights[2], Problem((1,)).rules)
     for r, direction in enumerate(layer.directions):
         held = [matrix.structure.values for matrix in direction.matrices]
         assert held == [weight[r].data_ptr() for weight in weights]
@@ -111,7 +111,7 @@ def test_tokens_equal_the_network(n_highway: int, project: bool, pad: int | None
     linears = [linear for highway in encoder.highways for linear in (highway.transform, highway.gate)]
     made = [Linear(linear.weight.detach(), linear.bias.detach()) for linear in linears]
     last = encoder.projection
-    native = NativeTokens(
+    native = CompiledTokens(
         LIBRARY,
         encoder.characters.weight,
         [Filter(conv.weight, conv.bias) for conv in encoder.convolutions],
@@ -137,8 +137,8 @@ def test_in_int8_the_token_projection_is_multiplied_as_floats() -> None:
     filters = [Filter(conv.weight, conv.bias) for conv in encoder.convolutions]
     words = torch.randint(0, 262, (9, 50))
     made = []
-    for held in (linears, [(quantised(weight), bias) for weight, bias in linears]):
-        tokens = prepare_tokens(
+    for held in (linears, [(as_held(weight, torch.int8), bias) for weight, bias in linears]):
+        tokens = inference_tokens(
             encoder.characters.weight, filters, [(held[0], held[1])], held[2], pad=261, mode=torch.int8
         )
         kinds = [part.matrix.structure.kind for part in (*tokens.highways[0], tokens.projection)]

@@ -19,7 +19,7 @@ import multiprocessing, os, zlib
 import torch
 from elmokit.kernels import LstmRules, LstmState
 from elmokit.kernels.cpu.int8 import Int8Matrix, quantise
-from elmokit.kernels.cpu.c import NativeLstm, c_library
+from elmokit.kernels.cpu.c import CompiledLstm, c_library
 
 def matrix(rows, columns):
     return Int8Matrix(*quantise(torch.linspace(-1, 1, rows * columns).sin().view(rows, columns)))
@@ -30,7 +30,7 @@ def number(_=None):
 
 if __name__ == "__main__":
     w_x, w_h, w_p = matrix(52, 9), matrix(52, 7), matrix(7, 13)
-    LAYER = NativeLstm(c_library(), [w_x], [w_h], torch.zeros(1, 52), [w_p], LstmRules())
+    LAYER = CompiledLstm(c_library(), [w_x], [w_h], torch.zeros(1, 52), [w_p], LstmRules())
     X = torch.linspace(-3, 3, 60 * 9).cos().view(1, 60, 9)
     torch.set_num_threads(3)
     print(number(), flush=True)

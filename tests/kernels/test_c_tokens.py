@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmokit.kernels import Filter
-from elmokit.kernels.cpu.c import Linear, NativeTokens, c_library
+from elmokit.kernels.cpu.c import CompiledTokens, Linear, c_library
 from elmokit.nn.char_cnn import Highway, TokenEncoder, TokenEncoderConfig
 
 LIBRARY = c_library()
@@ -77,7 +77,7 @@ class Case:
                 lambda layer: Linear(whole_numbers(layer.weight, kind), layer.bias),
             )
         )
-        self.encoder = NativeTokens(LIBRARY, *made, pad=config.pad_id)
+        self.encoder = CompiledTokens(LIBRARY, *made, pad=config.pad_id)
 
     def words(self, U: int) -> Tensor:
         """Of all lengths: the first is nothing but padding, the second fills its row, the third has padding inside."""

@@ -180,7 +180,7 @@ def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
     import torch
 
     from elmokit.kernels.cpu.c import compiled
-    from elmokit.kernels.cpu.layout import arithmetic
+    from elmokit.kernels.cpu.inference import arithmetic
     from elmokit.weights.inference import usual_mode
 
     mode, found = usual_mode(pretrained, torch.device("cpu")), compiled()

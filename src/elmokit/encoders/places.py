@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from elmokit.errors import InputError
-from elmokit.kernels.cpu.features import cpu_features
+from elmokit.kernels.cpu.c import c_library
+from elmokit.kernels.cpu.inference import has_bfloat16
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 INT8 = "int8"  # a mode of the biLM on a CPU: int8 products, everything else float32
@@ -55,10 +56,9 @@ def _fastest(device: torch.device, modes: Sequence[str]) -> torch.dtype:
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     if device.type != "cpu":
         return torch.float32
-    features = cpu_features()
-    if features.fastest == torch.int8 and INT8 not in modes:
-        return torch.bfloat16 if features.bfloat16 else torch.float32
-    return features.fastest
+    if INT8 in modes:
+        return torch.int8 if c_library() is not None else torch.float32
+    return torch.bfloat16 if has_bfloat16() else torch.float32
 
 
 def batch_budget(batch_tokens: int | None, device: torch.device) -> int:

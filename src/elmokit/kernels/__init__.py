@@ -42,10 +42,8 @@ def clipped_lstm(
         return triton_lstm(x, weights, state, steps, rules, keep=keep)
     w_x, w_h, bias, w_p = weights
     same = LstmWeights(w_x.to(x.dtype), w_h.to(x.dtype), bias.to(x.dtype), None if w_p is None else w_p.to(x.dtype))
-    kernel: Recurrence = reference_lstm
-    if x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_grad_enabled() and not _wish():
-        from elmokit.kernels.cpu.lstm import cpu_lstm as kernel
-    out, last = kernel(x, same, LstmState(*(part.to(x.dtype) for part in state)), steps, rules, keep=keep)
+    given = LstmState(*(part.to(x.dtype) for part in state))
+    out, last = reference_lstm(x, same, given, steps, rules, keep=keep)
     return out, LstmState(last.h.to(state.h.dtype), last.c.to(state.c.dtype))
 
 

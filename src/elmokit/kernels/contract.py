@@ -54,11 +54,3 @@ class Recurrence(Protocol):
         *,
         keep: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]: ...
-
-
-class PreparedRecurrence(Protocol):
-    """A `Recurrence` with its weights and rules."""
-
-    def __call__(
-        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
-    ) -> tuple[Tensor, LstmState]: ...

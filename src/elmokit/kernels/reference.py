@@ -4,6 +4,8 @@ The input product is hoisted out of the recurrence: it needs no state, so a stre
 product. Without gradients the stretch is bounded, so that a sentence of any length runs in bounded memory.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,7 +22,9 @@ def reference_lstm(
     rules: LstmRules,
     *,
     keep: Tensor | None = None,
+    recurrent: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, LstmState]:
+    """`recurrent` (gates, h) multiplies h by the recurrent matrices, adds the gates and may overwrite them."""
     h, c = state  # (R, B, P), (R, B, H)
     w_x, w_h = weights.x.transpose(1, 2), weights.h.transpose(1, 2)  # (R, D, 4H), (R, P, 4H)
     w_p = None if weights.projection is None else weights.projection.transpose(1, 2)  # (R, H, P)
@@ -40,7 +44,7 @@ def reference_lstm(
             if keep is not None:
                 kept = keep[:, start + at : start + at + rows, None]  # (R, rows, 1)
                 h, c = h * kept, c * kept
-            gates = torch.baddbmm(product, h, w_h)  # (R, rows, 4H)
+            gates = torch.baddbmm(product, h, w_h) if recurrent is None else recurrent(product, h)  # (R, rows, 4H)
             i, j, f, o = gates.chunk(4, dim=2)
             c = torch.sigmoid(f + rules.forget_bias) * c + torch.sigmoid(i) * torch.tanh(j)  # (R, rows, H)
             if rules.cell_clip is not None:

@@ -13,7 +13,7 @@ from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.places import FLOATS, INT8
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError
-from elmokit.kernels.cpu.layout import arithmetic
+from elmokit.kernels.cpu.inference import arithmetic
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Tokenizer
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained

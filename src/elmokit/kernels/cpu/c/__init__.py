@@ -4,7 +4,7 @@ See lstm.c and tokens.c. `c_library()` is None if C cannot run here; callers the
 """
 
 from elmokit.kernels.cpu.c.library import Compiled, c_library, compiled
-from elmokit.kernels.cpu.c.lstm import NativeLstm
-from elmokit.kernels.cpu.c.tokens import Linear, NativeTokens
+from elmokit.kernels.cpu.c.lstm import CompiledLstm
+from elmokit.kernels.cpu.c.tokens import CompiledTokens, Linear
 
-__all__ = ["Compiled", "Linear", "NativeLstm", "NativeTokens", "c_library", "compiled"]
+__all__ = ["Compiled", "CompiledLstm", "CompiledTokens", "Linear", "c_library", "compiled"]

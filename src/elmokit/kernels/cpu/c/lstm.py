@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.kernels.contract import LstmRules, LstmState
 from elmokit.kernels.cpu.c.matrices import Columns, PackedMatrix
 from elmokit.kernels.cpu.c.threads import side_by_side, thread_count
 from elmokit.kernels.cpu.copies import copy_of
-from elmokit.kernels.cpu.products import Matrix
+from elmokit.kernels.cpu.int8 import Matrix
 
 STRETCH_BYTES = 16 << 20  # of input products held ahead
 FEW_ROWS = 4  # that are not worth another thread
@@ -69,8 +69,8 @@ class Direction:
         )
 
 
-class NativeLstm:
-    """One layer; called like a `CpuLstm`."""
+class CompiledLstm(nn.Module):
+    """One layer; called like an `LstmLayer`. Holds no parameters: its matrices are laid out for this machine."""
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class NativeLstm:
         projection: Iterable[Matrix] | None,
         rules: LstmRules,
     ) -> None:
+        super().__init__()
         self.library = library
         outs = [None] * len(bias) if projection is None else projection
         self.directions = [
@@ -88,7 +89,7 @@ class NativeLstm:
         ]
 
     @torch.no_grad()
-    def __call__(
+    def forward(
         self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
     ) -> tuple[Tensor, LstmState]:
         x = x.float().contiguous()  # (R, N, D)

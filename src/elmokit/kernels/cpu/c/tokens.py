@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.kernels.char_cnn import Filter
 from elmokit.kernels.cpu.c.matrices import Columns, PackedMatrix
 from elmokit.kernels.cpu.c.threads import side_by_side, thread_count
-from elmokit.kernels.cpu.products import Matrix
+from elmokit.kernels.cpu.int8 import Matrix
 
 FEW_WORDS = 4  # that are not worth another thread
 
@@ -64,7 +64,7 @@ class Linear(NamedTuple):
     bias: Tensor
 
 
-class NativeLinear:
+class CompiledLinear:
     """What a linear layer's structure points to."""
 
     def __init__(self, library: ctypes.CDLL, linear: Linear) -> None:
@@ -73,7 +73,7 @@ class NativeLinear:
         self.bias = columns.order(linear.bias.float())
 
 
-class NativeBank:
+class CompiledBank:
     """What one width's filters give for each character at each place."""
 
     def __init__(self, library: ctypes.CDLL, characters: Tensor, bank: Filter) -> None:
@@ -87,8 +87,8 @@ class NativeBank:
         self.structure = CBank(width, n, len(pieces), self.table.data_ptr(), self.bias.data_ptr())
 
 
-class NativeTokens:
-    """Word types (U, C) to vectors (U, P)."""
+class CompiledTokens(nn.Module):
+    """Word types (U, C) to vectors (U, P), in place of a `TokenEncoder` of characters alone."""
 
     def __init__(
         self,
@@ -100,11 +100,12 @@ class NativeTokens:
         *,
         pad: int | None,
     ) -> None:
+        super().__init__()
         self.library, self.n_characters = library, len(characters)
         self.widest = max(bank.weight.shape[2] for bank in filters)
-        self.banks = [NativeBank(library, characters, bank) for bank in filters]
-        self.highways = [[NativeLinear(library, linear) for linear in pair] for pair in highways]
-        self.projection = None if projection is None else NativeLinear(library, projection)
+        self.banks = [CompiledBank(library, characters, bank) for bank in filters]
+        self.highways = [[CompiledLinear(library, linear) for linear in pair] for pair in highways]
+        self.projection = None if projection is None else CompiledLinear(library, projection)
         features = sum(len(bank.bias) for bank in filters)
         self.outputs = features if projection is None else len(projection.bias)
         banks = (CBank * len(filters))(*(bank.structure for bank in self.banks))
@@ -127,7 +128,7 @@ class NativeTokens:
         )
 
     @torch.no_grad()
-    def __call__(self, types: Tensor) -> Tensor:
+    def forward(self, types: Tensor) -> Tensor:
         U, C = types.shape
         out = torch.empty(U, self.outputs, dtype=torch.float32, device="cpu")
         if not U:
