@@ -7,6 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 
 import models
 from elmokit.encoders import Elmo
@@ -218,6 +219,62 @@ def test_unknown_options_are_named(model: models.Tiny, elmo: Elmo) -> None:
         elmo.encode("a", layers=5)
     with pytest.raises(InputError, match="cache_words is 0"):
         Elmo(model.pretrained, cache_words=0)
+
+
+def test_an_unknown_option_is_named(elmo: Elmo) -> None:
+    for call in (elmo.encode, elmo.encode_tokens, elmo.encode_layers, elmo.stream):
+        with pytest.raises(TypeError, match=r"no option 'batch_size'; .* use batch_tokens="):
+            call("a", batch_size=32)  # type: ignore[operator]
+    with pytest.raises(TypeError, match=r"no option 'layer'\. The options are layers, mix, batch_tokens"):
+        elmo.encode("a", layer=1)  # type: ignore[call-overload]
+
+
+def test_tensors_on_request(elmo: Elmo) -> None:
+    for name in ("encode", "encode_tokens", "encode_layers"):
+        arrays, tensors = getattr(elmo, name)(SENTENCES), getattr(elmo, name)(SENTENCES, as_tensor=True)
+        for array, tensor in zip(arrays, tensors, strict=True):
+            assert isinstance(tensor, torch.Tensor)
+            np.testing.assert_array_equal(tensor.numpy(), array)
+    assert isinstance(elmo.encode("A cat.", as_tensor=True), torch.Tensor)
+    assert elmo.encode("A cat.", as_tensor=True).shape == (12,)
+
+
+def test_similarity_is_the_cosine(elmo: Elmo) -> None:
+    texts = ["A cat sat.", "The mat.", "A cat sat on the mat."]
+    vectors = elmo.encode(texts, layers="top")
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(elmo.similarity(texts, texts[:2], layers="top"), unit @ unit[:2].T, atol=1e-6)
+    one = elmo.similarity(texts[0], texts[1], layers="top")
+    assert isinstance(one, float)
+    assert one == pytest.approx(unit[0] @ unit[1], abs=1e-6)
+    assert elmo.similarity(texts[0], texts).shape == (3,)
+    with pytest.raises(InputError, match="'all' keep the layers apart"):
+        elmo.similarity("a", "b", layers="all")
+
+
+def test_search_finds_the_most_alike(elmo: Elmo) -> None:
+    texts = ["A cat sat.", "The mat.", "A dog ran.", "A cat sat."]
+    cosines = elmo.similarity(["The mat.", "A cat sat."], texts)
+    found = elmo.search(["The mat.", "A cat sat."], texts, k=3)
+    assert [hit.place for hit in found[1][:2]] == [0, 3], "equal ones in the order given"
+    for row, hits in zip(cosines, found, strict=True):
+        assert [hit.place for hit in hits] == np.argsort(-row, kind="stable")[:3].tolist()
+        np.testing.assert_allclose([hit.score for hit in hits], row[[hit.place for hit in hits]], atol=1e-6)
+    assert elmo.search("The mat.", texts, k=1)[0].place == 1
+    assert len(elmo.search("The mat.", "The mat.")) == 1
+    with pytest.raises(InputError, match="k is 0"):
+        elmo.search("a", texts, 0)
+
+
+def test_it_says_what_it_is_and_moves(model: models.Tiny) -> None:
+    elmo = Elmo(model.pretrained, device="cpu")
+    assert repr(elmo) == "Elmo('a tiny model', 3 x 12, device='cpu', arithmetic='float32')"
+    assert elmo.to("cpu", dtype="float64") is elmo
+    assert elmo.encode("A cat.").dtype == np.float64
+    assert "arithmetic='float64'" in repr(elmo)
+    with pytest.raises(InputError, match="dtype 'int4'"):
+        elmo.to("cpu", dtype="int4")
+    assert elmo.encode("A cat.").dtype == np.float64
 
 
 class TestTokenizer:

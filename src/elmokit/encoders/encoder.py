@@ -2,9 +2,9 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import ClassVar, Literal, TypedDict, Unpack, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor
 from elmokit.batch import plan_batches
 from elmokit.encoders.batches import BatchRunner, Built
 from elmokit.encoders.places import FLOATS, batch_budget, pick_device, pick_dtype
-from elmokit.encoders.results import Choice, Embedding, Shape, Vectors, per_sentence, pooled, run_batches
-from elmokit.formats.given import Given, Request, read_request
+from elmokit.encoders.results import Choice, Embedding, Vectors, per_sentence, pooled, run_batches
+from elmokit.errors import InputError
+from elmokit.formats.given import Given, read_request
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence, Tokenizer
@@ -43,6 +44,25 @@ class Options(TypedDict, total=False):
     normalise: bool
 
 
+class Hit(NamedTuple):
+    """A text that `search` found."""
+
+    place: int  # among the texts, from 0
+    score: float  # the cosine
+
+
+class Answer(NamedTuple):
+    """A call under way."""
+
+    results: Iterator[Embedding]
+    single: bool  # one string was given, which gets its own answer
+    choice: Choice
+    device: torch.device
+
+    def tensor(self, vectors: Vectors) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(vectors)).to(self.device)
+
+
 class Encoder(ABC):
     """A model that turns sentences into vectors, one per word and layer; what every model in elmokit is to its users.
 
@@ -58,6 +78,7 @@ class Encoder(ABC):
                   the model is stored so; vectors come out as float32 (or float64)
     progress      a progress bar on standard error
     normalise     vectors of length 1 (the pooled vector for `encode`); zero vectors stay zero
+    as_tensor     torch tensors on the device instead of NumPy arrays; not for `stream`
 
     An encoder may be called from any number of threads: a sentence gets the same vectors as from one.
 
@@ -151,103 +172,96 @@ class Encoder(ABC):
     def forget_words(self) -> None:  # noqa: B027  (most have nothing to forget)
         """Empty the word cache, where there is one."""
 
-    def encode(
-        self,
-        sentences: Given,
-        *,
-        layers: Layers | None = None,
-        mix: ScalarMix | None = None,
-        batch_tokens: int | None = None,
-        device: str | torch.device | None = None,
-        dtype: str | torch.dtype | None = None,
-        progress: bool = False,
-        normalise: bool = False,
-    ) -> Vectors:
+    @overload
+    def encode(self, sentences: Given, *, as_tensor: Literal[True], **options: Unpack[Options]) -> Tensor: ...
+    @overload
+    def encode(self, sentences: Given, *, as_tensor: Literal[False] = False, **options: Unpack[Options]) -> Vectors: ...
+    def encode(self, sentences: Given, *, as_tensor: bool = False, **options: Unpack[Options]) -> Vectors | Tensor:
         """One vector per sentence, the mean over its tokens: (N, D), or (D,) for one string.
 
         An empty sentence gives a zero vector. With layers="all" the layers stay apart: (N, L, D).
         """
-        choice = Choice.of(layers, mix, default="average")
-        runner = self.placed(device, dtype)
-        request = read_request(sentences, tokenizer=self.tokenizer)
-        shape = partial(pooled, normalise=normalise)
-        found = [
-            e.vectors for e in self._run(request, runner, choice, shape, batch_tokens, progress=progress, pool=True)
-        ]
-        if request.single:
-            return found[0]
-        return np.stack(found) if found else np.zeros((0, *self._axes(choice)), dtype=np.float32)
+        answer = self._answer(sentences, pooled, default="average", options=options)
+        found = [e.vectors for e in answer.results]
+        if answer.single:
+            vectors = found[0]
+        else:
+            axes = answer.choice.axes(self.depth, self.width)
+            vectors = np.stack(found) if found else np.zeros((0, *axes), dtype=np.float32)
+        return answer.tensor(vectors) if as_tensor else vectors
 
     @overload
-    def encode_tokens(self, sentences: str | Sentence, **options: Unpack[Options]) -> Vectors: ...  # type: ignore[overload-overlap]
+    def encode_tokens(  # type: ignore[overload-overlap]
+        self, sentences: str | Sentence, *, as_tensor: Literal[False] = False, **options: Unpack[Options]
+    ) -> Vectors: ...
     @overload
-    def encode_tokens(self, sentences: Given, **options: Unpack[Options]) -> list[Vectors]: ...
     def encode_tokens(
-        self,
-        sentences: Given,
-        *,
-        layers: Layers | None = None,
-        mix: ScalarMix | None = None,
-        batch_tokens: int | None = None,
-        device: str | torch.device | None = None,
-        dtype: str | torch.dtype | None = None,
-        progress: bool = False,
-        normalise: bool = False,
-    ) -> Vectors | list[Vectors]:
+        self, sentences: Given, *, as_tensor: Literal[False] = False, **options: Unpack[Options]
+    ) -> list[Vectors]: ...
+    @overload
+    def encode_tokens(self, sentences: Given, *, as_tensor: Literal[True], **options: Unpack[Options]) -> Any: ...
+    def encode_tokens(self, sentences: Given, *, as_tensor: bool = False, **options: Unpack[Options]) -> Any:
         """One vector per token: a list of (T, D), or (T, D) for one string; (0, D) for an empty sentence."""
-        choice = Choice.of(layers, mix, default="average")
-        runner = self.placed(device, dtype)
-        request = read_request(sentences, tokenizer=self.tokenizer)
-        shape = partial(per_sentence, normalise=normalise)
-        found = [e.vectors for e in self._run(request, runner, choice, shape, batch_tokens, progress=progress)]
-        return found[0] if request.single else found
+        answer = self._answer(sentences, per_sentence, default="average", options=options)
+        found = [answer.tensor(e.vectors) if as_tensor else e.vectors for e in answer.results]
+        return found[0] if answer.single else found
 
     @overload
-    def encode_layers(self, sentences: str | Sentence, **options: Unpack[Options]) -> Vectors: ...  # type: ignore[overload-overlap]
+    def encode_layers(  # type: ignore[overload-overlap]
+        self, sentences: str | Sentence, *, as_tensor: Literal[False] = False, **options: Unpack[Options]
+    ) -> Vectors: ...
     @overload
-    def encode_layers(self, sentences: Given, **options: Unpack[Options]) -> list[Vectors]: ...
     def encode_layers(
-        self,
-        sentences: Given,
-        *,
-        layers: Layers | None = None,
-        mix: ScalarMix | None = None,
-        batch_tokens: int | None = None,
-        device: str | torch.device | None = None,
-        dtype: str | torch.dtype | None = None,
-        progress: bool = False,
-        normalise: bool = False,
-    ) -> Vectors | list[Vectors]:
+        self, sentences: Given, *, as_tensor: Literal[False] = False, **options: Unpack[Options]
+    ) -> list[Vectors]: ...
+    @overload
+    def encode_layers(self, sentences: Given, *, as_tensor: Literal[True], **options: Unpack[Options]) -> Any: ...
+    def encode_layers(self, sentences: Given, *, as_tensor: bool = False, **options: Unpack[Options]) -> Any:
         """Every layer of every token: a list of (L, T, D), or (L, T, D) for one string; layer 0 knows no context.
 
         A choice that makes one layer out of all ("average", a mix) gives (1, T, D).
         """
-        choice = Choice.of(layers, mix, default="all")
-        runner = self.placed(device, dtype)
-        request = read_request(sentences, tokenizer=self.tokenizer)
-        shape = partial(per_sentence, normalise=normalise)
-        found = [e.vectors for e in self._run(request, runner, choice, shape, batch_tokens, progress=progress)]
-        kept = [v if v.ndim == 3 else v[None] for v in found]
-        return kept[0] if request.single else kept
+        answer = self._answer(sentences, per_sentence, default="all", options=options)
+        apart = [e.vectors if e.vectors.ndim == 3 else e.vectors[None] for e in answer.results]
+        found = [answer.tensor(vectors) for vectors in apart] if as_tensor else apart
+        return found[0] if answer.single else found
 
-    def stream(
-        self,
-        sentences: Given,
-        *,
-        layers: Layers | None = None,
-        mix: ScalarMix | None = None,
-        batch_tokens: int | None = None,
-        device: str | torch.device | None = None,
-        dtype: str | torch.dtype | None = None,
-        progress: bool = False,
-        normalise: bool = False,
-    ) -> Iterator[Embedding]:
+    def stream(self, sentences: Given, **options: Unpack[Options]) -> Iterator[Embedding]:
         """`encode_tokens` for input of any length: (sentence, vectors) pairs in input order, in bounded memory."""
-        choice = Choice.of(layers, mix, default="average")
-        runner = self.placed(device, dtype)
-        request = read_request(sentences, tokenizer=self.tokenizer)
-        shape = partial(per_sentence, normalise=normalise)
-        return self._run(request, runner, choice, shape, batch_tokens, progress=progress)
+        return self._answer(sentences, per_sentence, default="average", options=options).results
+
+    def similarity(self, a: Given, b: Given, **options: Unpack[Options]) -> Any:
+        """Cosines of sentences' vectors: (N, M) for N and M of them, a number for two strings."""
+        options["normalise"] = True
+        if LayerChoice.parse(options.get("layers") or "average").kind == "all":
+            raise InputError("layers 'all' keep the layers apart, expected a choice that makes one vector of them")
+        cosines = self.encode(a, **options) @ self.encode(b, **options).T
+        return float(cosines) if cosines.ndim == 0 else cosines
+
+    def search(self, queries: Given, texts: Given, k: int = 5, **options: Unpack[Options]) -> Any:
+        """The k texts most like each query, best first: a list of `Hit`s per query, or one list for one string."""
+        if k < 1:
+            raise InputError(f"k is {k}; at least 1 text is to be found")
+        cosines = self.similarity(queries, [texts] if isinstance(texts, str) else texts, **options)
+        rows = [
+            [Hit(int(place), float(row[place])) for place in np.argsort(-row, kind="stable")[:k]]
+            for row in np.atleast_2d(cosines)
+        ]
+        return rows[0] if isinstance(queries, str | Sentence) else rows
+
+    def to(self, device: str | torch.device, *, dtype: str | torch.dtype | None = None) -> Self:
+        """Moves the model: this is its own place from now on. Not while other threads use it."""
+        place, wanted = pick_device(device), self._asked if dtype is None else dtype
+        self._mode(wanted, place)  # a type that does not fit there is refused before anything changes
+        self._device, self._asked, self._built = place, wanted, Built()
+        self.placed()
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.source!r}, {self.depth} x {self.width}, device={str(self.device)!r}, "
+            f"arithmetic={self.arithmetic!r})"
+        )
 
     def run(self, sentences: list[Sentence]) -> LayerStack:
         """One batch exactly as given, on the device, boundaries still in it: what mixes, tasks and probes take."""
@@ -263,35 +277,38 @@ class Encoder(ABC):
         return pick_dtype(dtype, device, modes=self.modes, usual=self._usual)
 
     def _usual(self, device: torch.device) -> torch.dtype:
-        """What the model runs in there unless told otherwise."""
+        """What the model runs in there by default."""
         return torch.float32
 
-    def _run(
+    def _answer(
         self,
-        request: Request,
-        runner: BatchRunner,
-        choice: Choice,
-        shape: Shape,
-        batch_tokens: int | None,
+        sentences: Given,
+        shape: Callable[..., list[Vectors]],
         *,
-        progress: bool,
-        pool: bool = False,
-    ) -> Iterator[Embedding]:
-        budget = batch_budget(batch_tokens, runner.device)
-        per_token = 1 if pool else 4 * int(np.prod(self._axes(choice)))  # bytes that a token's result takes
+        default: str,
+        options: Options,
+    ) -> "Answer":
+        """Begins a call; nothing runs before its results are taken."""
+        if unknown := sorted(options.keys() - Options.__annotations__.keys()):
+            hint = "; batches are cut by their tokens: use batch_tokens=" if "batch_size" in unknown else ""
+            known = ", ".join(Options.__annotations__)
+            raise TypeError(f"no option {unknown[0]!r}{hint}. The options are {known}")
+        choice = Choice.of(options.get("layers"), options.get("mix"), default=default)
+        runner = self.placed(options.get("device"), options.get("dtype"))
+        request = read_request(sentences, tokenizer=self.tokenizer)
+        budget = batch_budget(options.get("batch_tokens"), runner.device)
+        axes = choice.axes(self.depth, self.width)
+        per_token = 1 if shape is pooled else 4 * int(np.prod(axes))  # bytes that a token's result takes
         window = min(max(AHEAD_BYTES // (per_token * budget), 1), 64)
         batches = plan_batches(request.sentences, batch_tokens=budget, window=window)
-        results = run_batches(batches, runner, choice, shape)
-        if not progress:
-            return results
-        from rich.console import Console
-        from rich.progress import track
+        made = partial(shape, normalise=options.get("normalise", False))
+        results = run_batches(batches, runner, choice, made)
+        if options.get("progress"):
+            from rich.console import Console
+            from rich.progress import track
 
-        return iter(track(results, "embedding", total=request.total, console=Console(stderr=True)))
-
-    def _axes(self, choice: Choice) -> tuple[int, ...]:
-        """The shape of one position's result."""
-        return choice.axes(self.depth, self.width)
+            results = iter(track(results, "embedding", total=request.total, console=Console(stderr=True)))
+        return Answer(results, request.single, choice, runner.device)
 
 
 def digest_of(described: object, tensors: Mapping[str, Tensor]) -> str:
