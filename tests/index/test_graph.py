@@ -155,6 +155,25 @@ def test_a_graph_is_compared_with_its_checksum_before_the_library_sees_it(folder
     assert Index.open(folder).verify()
 
 
+def test_a_damaged_graph_without_a_checksum_does_not_crash_the_process(folder: Path) -> None:
+    stored = json.loads((folder / "graph.json").read_text())
+    del stored["checksum"]
+    (folder / "graph.json").write_text(json.dumps(stored))
+    (path,) = folder.glob("graph-*.usearch")
+    whole, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
+    query = Index.open(folder).vectors([0])
+    links = 8 + stored["rows"] * (12 + 2) + 104  # where they begin
+    for _ in range(150):
+        data = bytearray(whole)
+        data[int(rng.integers(links, len(data)))] = int(rng.integers(256))
+        path.write_bytes(data)
+        try:
+            Index.open(folder).search(query)
+        except FormatError:
+            refused += 1
+    assert refused > 30
+
+
 def test_a_graph_without_a_checksum_opens_and_gets_one(folder: Path) -> None:
     path = folder / "graph.json"
     stored = json.loads(path.read_text())

@@ -66,6 +66,8 @@ class Graph:
         path = folder / description.file
         if description.checksum and checksum_of(path, self.mean) != description.checksum:
             raise _damaged(path, "does not have the checksum that it was written with")
+        if not description.checksum and not _is_sound(path, len(self.mean), description.rows):
+            raise _damaged(path, "is not the graph that it was written as")
         self._index = _open(path, len(self.mean), description.rows, lambda index: index.view(str(path)))
 
     @classmethod
@@ -161,6 +163,45 @@ def _open(path: Path, width: int, rows: int, read: Callable[[Any], object]) -> A
     if len(index) != rows:
         raise _damaged(path, f"holds {len(index):,} rows, expected {rows:,}")
     return index
+
+
+def _is_sound(path: Path, width: int, rows: int) -> bool:
+    """Whether every link of a graph without a checksum (elmokit 0.1.0) leads to a row of it; usearch does not look.
+
+    The file: rows and width (2 x 4 bytes), vectors, 64 bytes of text, 5 numbers of 8 bytes, the level of each node (2),
+    then each node: key (8), level (2), and for each level a count (4) and room for so many neighbours (4 each).
+    """
+    data = np.fromfile(path, dtype=np.uint8)
+    at = 8 + rows * width + 64
+    begin = at + 40 + 2 * rows
+    if len(data) < begin or data[:8].view("<u4").tolist() != [rows, width]:
+        return False
+    size, links, base, top, entry = data[at : at + 40].view("<u8").tolist()
+    levels = data[at + 40 : begin].view("<i2").astype(np.int64)  # (N,)
+    if (size, links, base) != (rows, CONNECTIVITY, 2 * CONNECTIVITY) or not rows or levels.min() < 0:
+        return False
+    lengths = 14 + 4 * base + levels * (4 + 4 * links)
+    starts = begin + np.cumsum(lengths) - lengths
+    if levels.max() != top or entry >= rows or begin + lengths.sum() != len(data):
+        return False
+
+    def lists(places: NDArray[np.int64], most: int) -> bool:
+        for some in np.array_split(places, len(places) // ROWS + 1):
+            numbers = data[some[:, None] + np.arange(4 + 4 * most)].view("<u4")  # (n, 1 + most)
+            used = np.arange(most) < numbers[:, :1]
+            if (numbers[:, 0] > most).any() or (numbers[:, 1:][used] >= rows).any():
+                return False
+        return True
+
+    keys = data[starts[:, None] + np.arange(8)].view("<u8")
+    told = data[starts[:, None] + np.arange(8, 10)].view("<i2")[:, 0]
+    upper = (starts[levels > k] + 14 + 4 * base + k * (4 + 4 * links) for k in range(top))
+    return bool(
+        (keys < rows).all()
+        and (told == levels).all()
+        and lists(starts + 10, base)
+        and all(lists(places, links) for places in upper)
+    )
 
 
 def checksum_of(path: Path, mean: Rows) -> str:
