@@ -14,7 +14,8 @@ with string keys, named tuples, dataclasses, and unions of these.
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -197,6 +198,12 @@ def parse_json(
             del values[name]
     made: C = reader.fit(kind, values, "")
     return made
+
+
+def checksum_of(values: Mapping[str, Any], *, without: Collection[str] = ("checksum",)) -> str:
+    """CRC-32 of the values that a JSON file holds, but for some fields, as 8 hexadecimal digits."""
+    kept = {name: value for name, value in values.items() if name not in without}
+    return f"{zlib.crc32(json.dumps(kept, sort_keys=True).encode()):08x}"
 
 
 def shorten(value: Any, limit: int = 60) -> str:

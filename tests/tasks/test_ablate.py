@@ -25,7 +25,8 @@ from elmokit.tasks.ablate.run import (
 )
 from elmokit.tasks.classify.task import CLASSIFY, TextExample
 from elmokit.tasks.layers import CachedLayers
-from elmokit.tasks.run import Listener
+from elmokit.tasks.run import Listener, taken
+from elmokit.tasks.saved import LearnedMix
 from elmokit.tasks.setup import Setup, load_setup
 from elmokit.tasks.train import Epoch
 from elmokit.text import Sentence
@@ -124,8 +125,14 @@ def test_results_of_other_settings_are_refused(tmp_path: Path, elmo: Elmo) -> No
     run(tmp_path, elmo, plan)
     with pytest.raises(ConfigError, match=r"none-100pct-seed1\.json: was trained with other settings"):
         run(tmp_path, elmo, plan, setup=small_setup(hidden=5))
-    (tmp_path / "cells/none-100pct-seed1.json").write_text("{}")
-    with pytest.raises(InputError, match="not the result of a cell"):
+    cell = tmp_path / "cells/none-100pct-seed1.json"
+    whole = cell.read_text(encoding="utf-8")
+    for changed in ("{}", "{", "", whole.replace('"accuracy"', "3"), whole.replace('"seed": 1', '"seed": null')):
+        assert changed != whole
+        cell.write_text(changed, encoding="utf-8")
+        with pytest.raises(InputError, match=r"seed1\.json: .*; remove it to train that cell again"):
+            run(tmp_path, elmo, plan)
+    with taken(tmp_path), pytest.raises(InputError, match="another process is training into it"):
         run(tmp_path, elmo, plan)
     with pytest.raises(ConfigError, match="fine_tune changes the encoder"):
         run(tmp_path, elmo, plan, setup=small_setup(fine_tune=True))
@@ -160,7 +167,8 @@ def test_small_shares_lie_within_greater_ones_and_are_gone_through_more_often() 
 
 
 def result(variant: str, seed: int, score: float, share: float = 1.0, **mixes: Any) -> CellResult:
-    return CellResult(variant, seed, share, round(200 * share), {"F1": score, "recall": 0.1}, mixes, 9, 4, 80.0, "x")
+    learned = {place: LearnedMix(tuple(mix["shares"]), mix["gamma"]) for place, mix in mixes.items()}
+    return CellResult(variant, seed, share, round(200 * share), {"F1": score, "recall": 0.1}, learned, 9, 4, 80.0, "x")
 
 
 RESULTS = [

@@ -147,5 +147,5 @@ def test_a_model_is_trained_saved_and_used(tmp_path: Path) -> None:
     assert again.predict_examples([CorefDocument("empty", ())]) == [Resolved(())]
     with pytest.raises(InputError, match="not for Tagger"):
         Tagger.from_pretrained(tmp_path / "model")
-    with pytest.raises(ConfigError, match="antecedents 0"):
+    with pytest.raises(ConfigError, match="antecedents is 0; expected a whole number of at least 1"):
         train_task(COREF, setup.changed(antecedents=0), documents(), documents(), encoder=encoder, device="cpu")

@@ -244,9 +244,9 @@ def test_features_of_columns_that_are_not_there_count_as_not_known() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match="antecedents 0"):
+    with pytest.raises(ConfigError, match="antecedents is 0"):
         CorefConfig(FEATURES, antecedents=0)
-    with pytest.raises(ConfigError, match="kept 0"):
+    with pytest.raises(ConfigError, match="kept is 0"):
         CorefConfig(FEATURES, kept=0)
 
 

@@ -122,5 +122,5 @@ def test_what_does_not_fit_is_refused() -> None:
         tagger.loss(batch(tagger, [TaggedExample(SENTENCES[0])]))
     with pytest.raises(ConfigError, match="each once"):
         replace(tagger.config, labels=("O", "O"))
-    with pytest.raises(ConfigError, match="0 layers"):
+    with pytest.raises(ConfigError, match="lstm_layers is 0"):
         replace(tagger.config, lstm_layers=0)

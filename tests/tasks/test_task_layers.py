@@ -126,6 +126,31 @@ def test_an_interrupted_run_leaves_nothing(elmo: Elmo, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_file_is_made_again(elmo: Elmo, tmp_path: Path) -> None:
+    expected = np.array(embed_layers(elmo, TABLED, folder=tmp_path).values)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    assert len(whole) == 128 + expected.nbytes + 8
+    np.testing.assert_array_equal(np.load(path), expected)  # NumPy's own format, but for the checksum after it
+    for at in (0, 7, 20, 60, 130, len(whole) // 2, len(whole) - 9, len(whole) - 8, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.warns(UserWarning, match=r"\.npy: damaged; its layers are computed again"):
+            found = embed_layers(elmo, TABLED, folder=tmp_path)
+        np.testing.assert_allclose(found.values, expected, atol=2e-3)
+    for part in (b"", whole[:100], whole[:-9], whole + b"x"):
+        path.write_bytes(part)
+        with pytest.warns(UserWarning, match="damaged"):
+            embed_layers(elmo, TABLED, folder=tmp_path)
+    path.write_bytes(whole[:-8])  # as 0.1.0 wrote it
+    np.testing.assert_array_equal(embed_layers(elmo, TABLED, folder=tmp_path).values, expected)
+    assert path.read_bytes() == whole[:-8]
+
+
+def test_no_words_at_all(elmo: Elmo, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert embed_layers(elmo, [Sentence.of([])], folder=tmp_path).values.shape == (0, 3, elmo.width)
+
+
 def test_rows_must_fit_the_sentences() -> None:
     with pytest.raises(InputError, match="3 rows of vectors for sentences of 4 tokens"):
         LayerTable(np.zeros((3, 1, 2), dtype=np.float16), [2, 2], ("0",))

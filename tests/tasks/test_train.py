@@ -1,5 +1,6 @@
 """Training: it learns, repeats itself, stops in time, keeps the best, and goes on as if it had never stopped."""
 
+import io
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from small_tasks import SMALL, small_data, small_setup, tiny_elmo
 
 from elmokit.errors import ConfigError, ElmokitError, InputError
 from elmokit.tasks.feed import shuffled_batches
-from elmokit.tasks.run import CHECKPOINT, Listener, spaced, train_task
+from elmokit.tasks.run import CHECKPOINT, Listener, spaced, taken, train_task
 from elmokit.tasks.setup import load_setup
 from elmokit.tasks.tagging.task import NER, TAGLM
 from elmokit.tasks.train import Epoch, WeightAverage
@@ -147,7 +148,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     train, dev = small_data(tmp_path)
     with pytest.raises(InputError, match="there is no encoder; give one, or elmo_at='none'"):
         train_task(NER, small_setup(), train, dev, device="cpu")
-    with pytest.raises(ConfigError, match="asks for an encoder to train"):
+    with pytest.raises(ConfigError, match="fine_tune trains the encoder, but elmo_at is 'none'"):
         train_task(NER, small_setup(elmo_at="none", fine_tune=True), train, dev, device="cpu")
     with pytest.raises(InputError, match="60 examples to train on and 0 to score on"):
         train_task(NER, small_setup(elmo_at="none"), train, [], device="cpu")
@@ -168,9 +169,35 @@ def test_another_training_in_the_folder_is_refused(tmp_path: Path) -> None:
         train_task(NER, small_setup(elmo_at="none", epochs=1, hidden=9), train, dev, folder=folder, device="cpu")
     with pytest.raises(ConfigError, match=r"other settings or data .data"):
         train_task(NER, small_setup(elmo_at="none", epochs=1), train[:-1], dev, folder=folder, device="cpu")
-    (folder / CHECKPOINT).write_bytes(b"damaged")
-    with pytest.raises(ElmokitError, match="cannot be read"):
+    with taken(folder), pytest.raises(InputError, match="another process is training into it; wait for it"):
         train_task(NER, small_setup(elmo_at="none", epochs=1), train, dev, folder=folder, device="cpu")
+    assert [path.name for path in folder.iterdir()] == [CHECKPOINT]
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    train, dev = small_data(tmp_path)
+    path = tmp_path / "run" / CHECKPOINT
+
+    def resume() -> None:
+        train_task(NER, small_setup(elmo_at="none", epochs=1), train, dev, folder=path.parent, device="cpu")
+
+    resume()
+    whole = path.read_bytes()
+    for damaged in (b"damaged", b"", whole[:-100], _flipped(whole, len(whole) // 3), _flipped(whole, len(whole) // 2)):
+        path.write_bytes(damaged)
+        with pytest.raises(ElmokitError, match=r"checkpoint\.pt: damaged .*; restore it from a copy, or start again"):
+            resume()
+    content = torch.load(io.BytesIO(whole), weights_only=True)
+    for part in ("identity", "described", "epochs", "scale", "weights", "best", "optimizer"):
+        torch.save({name: value for name, value in content.items() if name != part}, path)
+        with pytest.raises(ElmokitError, match=f"its part '{part}' is missing"):
+            resume()
+    path.write_bytes(whole)
+    resume()
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def test_every_example_is_in_one_batch() -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from elmokit.errors import InputError
+from elmokit.config import revive
+from elmokit.errors import InputError, WeightsError
 from elmokit.layers import LayerChoice
 from elmokit.plots import MixWeights
-from elmokit.tasks.saved import read_config
+from elmokit.tasks.saved import read_description
+from elmokit.tasks.setup import FeatureSettings
 
 
 def read_mixes(folders: Sequence[str | Path]) -> list[MixWeights]:
@@ -16,13 +18,17 @@ def read_mixes(folders: Sequence[str | Path]) -> list[MixWeights]:
     """
     found: list[MixWeights] = []
     for folder in map(Path, folders):
-        config = read_config(folder)
-        mixes = config["mixes"]
-        if not mixes:
+        model = read_description(folder)
+        mixes = model.mixes
+        if not mixes or model.encoder is None:
             raise InputError(f"{folder}: has no learned mix; the task was trained with fixed layers or without encoder")
-        names = config["encoder"]["layers"]
-        picked = LayerChoice.parse(config["setup"]["features"]["elmo_layers"]).indices(len(names))
+        names = model.encoder.layers
+        stated = model.setup.get("features")
+        features = revive(FeatureSettings, stated, source=f"{folder}: features", error=WeightsError)
+        picked = LayerChoice.parse(features.elmo_layers).indices(len(names))
         for place, mix in mixes.items():
-            called = f"{folder.name} ({config['task']}" + (f", {place})" if len(mixes) > 1 else ")")
-            found.append(MixWeights(called, tuple(names[k] for k in picked), tuple(mix["shares"]), mix["gamma"]))
+            if len(mix.shares) != len(picked):
+                raise WeightsError(f"{folder}: {len(mix.shares)} weights for {len(picked)} layers; save it again")
+            called = f"{folder.name} ({model.task}" + (f", {place})" if len(mixes) > 1 else ")")
+            found.append(MixWeights(called, tuple(names[k] for k in picked), mix.shares, mix.gamma))
     return found

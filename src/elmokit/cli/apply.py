@@ -41,6 +41,7 @@ def apply(
     from elmokit.cli.show import print_json
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs, write_text
+    from elmokit.formats.resumable import disk_errors
     from elmokit.formats.streams import mend
     from elmokit.tasks.saved import TaskModel
 
@@ -69,5 +70,6 @@ def apply(
         lines = [task.conll(example, prediction) for example, prediction in found]
     else:
         lines = [dumps(task.record(e, p), ensure_ascii=False) + "\n" for e, p in found]
-    write_text(output, "".join(lines))
+    with disk_errors(output):
+        write_text(output, "".join(lines))
     typer.echo(f"{output}: {len(found):,} examples", err=True)

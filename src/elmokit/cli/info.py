@@ -103,9 +103,10 @@ def _task_config(folder: "Path") -> dict[str, Any] | None:
     """What a folder of a task model says of itself; None for any other place."""
     if not (folder / "weights.safetensors").is_file():
         return None
-    from elmokit.tasks.saved import read_config
+    from elmokit.config import plain
+    from elmokit.tasks.saved import FORMAT, VERSION, read_description
 
-    return read_config(folder)
+    return {"format": FORMAT, "version": VERSION, **plain(read_description(folder))}
 
 
 def _task_lines(config: dict[str, Any]) -> "Iterator[str]":

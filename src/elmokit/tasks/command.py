@@ -1,6 +1,5 @@
-"""What the command `train` does once its settings are known: files, an earlier run in the folder, progress, the end."""
+"""What the command `train` does once its settings are known: files, an earlier run in the folder, progress, summary."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from elmokit.encoders import Encoder, load_encoder
 from elmokit.errors import InputError
 from elmokit.formats import open_cache
+from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import CachedLayers
-from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, train_task
-from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model
+from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_network
+from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model, read_description
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import Task
-from elmokit.tasks.train import Epoch, Trained
+from elmokit.tasks.train import Checkpoint, Epoch, Trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,36 +43,37 @@ def run_training(
     restart: bool = False,
     show: bool = True,
 ) -> None:
-    """Trains, or goes on with a training that was stopped; one that is finished is left as it is."""
+    """Trains, or resumes a training that was stopped; one that is finished stays as it is."""
     console = Console(stderr=True, quiet=not show, highlight=False, soft_wrap=True)
     train, dev = read_examples(task, setup, files, console)
     encoder = None if setup.features.elmo_at == "none" else load_encoder(files.encoder, device=device)
-    identity, _ = identify_training(task, setup, train, dev, encoder)
-    if restart:
-        for name in (CONFIG, CHECKPOINT):
-            (files.output / name).unlink(missing_ok=True)
-    if finished(files.output, identity):
-        console.print(f"{files.output}: already trained with these settings and data; --restart trains anew")
-        return
-    files.output.mkdir(parents=True, exist_ok=True)
-    listener = Display(console)
-    layers = None
-    if encoder is not None and not setup.training.fine_tune:
-        layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, listener=listener)
-    with listener.shown():
-        model = train_task(
-            task,
-            setup,
-            train,
-            dev,
-            encoder=encoder,
-            layers=layers,
-            folder=files.output,
-            device=device,
-            listener=Listener(epoch=listener.epoch, step=listener.step, resumed=listener.resumed),
-        )
-    model.save(files.output, with_encoder=with_encoder, encoder_source=files.encoder, identity=identity)
-    (files.output / CHECKPOINT).unlink(missing_ok=True)
+    identity = identify_training(task, setup, train, dev, encoder)
+    with taken(files.output):
+        if restart:
+            for name in (CONFIG, CHECKPOINT):
+                (files.output / name).unlink(missing_ok=True)
+        if finished(files.output, identity.digest):
+            console.print(f"{files.output}: already trained with these settings and data; --restart trains it again")
+            return
+        display = Display(console)
+        layers = None
+        if encoder is not None and not setup.training.fine_tune:
+            layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, display=display)
+        with display.shown():
+            model = train_network(
+                task,
+                setup,
+                train,
+                dev,
+                encoder=encoder,
+                layers=layers,
+                checkpoint=Checkpoint(files.output / CHECKPOINT, identity),
+                device=device,
+                listener=Listener(epoch=display.epoch, step=display.step, resumed=display.resumed),
+            )
+        with disk_errors(files.output):
+            model.save(files.output, with_encoder=with_encoder, encoder_source=files.encoder, identity=identity.digest)
+        (files.output / CHECKPOINT).unlink(missing_ok=True)
     for line in summary(model):
         console.print(line)
     console.print(f"the model is in {files.output}")
@@ -81,7 +82,7 @@ def run_training(
 def read_examples(
     task: Task[Any, Any], setup: Setup, files: TrainingFiles, console: Console
 ) -> tuple[list[Any], list[Any]]:
-    """What is trained on and what is scored on; tells how much, and what should be known of it."""
+    """What is trained on and what is scored on; prints how much, and the reader's remarks."""
     train = spaced(task.training_examples(files.train, setup.settings), setup.training.max_train)
     dev = task.read(files.dev, setup.settings)
     for file, part in ((files.train, train), (files.dev, dev)):
@@ -95,23 +96,23 @@ def read_examples(
 
 
 def cached_layers(
-    encoder: Encoder, examples: list[Any], cache: Path | None, *, console: Console, listener: "Display"
+    encoder: Encoder, examples: list[Any], cache: Path | None, *, console: Console, display: "Display"
 ) -> CachedLayers:
-    """The layers of all sentences, from files or into them."""
+    """The layers of all sentences, from a file, which is made if it is not there yet."""
     sentences = (sentence for example in examples for sentence in example.sentences)
-    with open_cache("layers", cache) as folder, listener.shown():
-        layers = CachedLayers.of(encoder, sentences, folder=folder, told=listener.embedding)
+    with open_cache("layers", cache) as folder, display.shown():
+        layers = CachedLayers.of(encoder, sentences, folder=folder, told=display.embedding)
     console.print(f"layers of {encoder.source}: {layers.nbytes / 2**20:,.0f} MiB in {folder}")
     return layers
 
 
 def finished(folder: Path, identity: str) -> bool:
-    """Whether this very training has ended in this folder; a model of another training there is an error."""
+    """Whether this training has ended in this folder; a model of another training there is an error."""
     if (folder / CHECKPOINT).exists() or not (folder / CONFIG).exists():
         return False
     if not is_task_model(folder):
         raise InputError(f"{folder}: holds another kind of model; choose another folder for the task model")
-    if json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("identity") != identity:
+    if read_description(folder).identity != identity:
         raise InputError(
             f"{folder}: holds a model that was trained with other settings, data or encoder; choose another folder, or "
             "--restart to train over it"
@@ -156,7 +157,7 @@ class Display:
     def resumed(self, before: Trained) -> None:
         self.best = before.best.score
         self.console.print(
-            f"going on after epoch {before.epochs[-1].number} of an earlier run, best {before.best.number}"
+            f"resuming after epoch {before.epochs[-1].number} of an earlier run, best {before.best.number}"
         )
 
     def epoch(self, epoch: Epoch) -> None:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import InputError
+from elmokit.errors import ConfigError, InputError
 
 Scheme = Literal["IOB1", "IOB2", "IOBES"]
 OUTSIDE = "O"
@@ -96,6 +96,12 @@ def list_labels(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
         OUTSIDE,
         *(f"{prefix}-{type}" if type else prefix for type in sorted(set(types)) for prefix in PREFIXES[scheme]),
     )
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Refuses what cannot be a network's labels."""
+    if not labels or len(set(labels)) != len(labels):
+        raise ConfigError(f"labels is {str(list(labels))[:60]}; expected at least one, and each once")
 
 
 def legal_transitions(labels: Sequence[str], scheme: Scheme) -> Transitions:

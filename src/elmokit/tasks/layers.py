@@ -2,12 +2,17 @@
 
 `LayerTable` holds every layer of every token of a data set in float16, in memory or mapped from a file, so that an
 epoch costs the task alone. A file is named after the encoder's fingerprint and the tokens, so that another model or
-another text never finds it, and it appears whole or not at all. An encoder that runs for predictions is rounded the
-same way: a saved model reads the numbers that its network was trained on. A fine-tuned encoder has no table.
+another text never finds it. It appears whole or not at all and ends with a checksum; a damaged file is made again. An
+encoder that runs for predictions is rounded the same way: a saved model reads the numbers that its network was trained
+on. A fine-tuned encoder has no table.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import math
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -19,12 +24,15 @@ from torch import Tensor, nn
 
 from elmokit.encoders import Elmo, ElmoEmbedding, Encoder
 from elmokit.errors import InputError
-from elmokit.formats import atomic_path
+from elmokit.formats import atomic_write
+from elmokit.formats.resumable import disk_errors
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
 Told = Callable[[int, int], None]  # how much is done, of how much
 ON_DEVICE = 0.4  # share of a GPU's free memory that a table may take
+CHECKSUM = struct.Struct("<4sI")  # after the numbers: a mark and their CRC-32; files of 0.1.0 have none
+MARK, CHUNK = b"CRC1", 1 << 20
 
 
 class LayerTable:
@@ -83,19 +91,21 @@ def embed_layers(
 ) -> LayerTable:
     """The layers of all sentences; with `folder`, mapped from a file there, which is made if it is not there yet."""
     lengths = [len(sentence) for sentence in sentences]
+    shape = (sum(lengths), len(encoder.layer_names), encoder.width)
+    made = _run(encoder, sentences, batch_tokens, told)
     if folder is None:
-        values = np.empty((sum(lengths), len(encoder.layer_names), encoder.width), dtype=np.float16)
-        _fill(values, encoder, sentences, batch_tokens, told)
+        values, done = np.empty(shape, dtype=np.float16), 0
+        for rows in made:
+            values[done : done + len(rows)] = rows
+            done += len(rows)
         return LayerTable(values, lengths, encoder.layer_names)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_key(encoder, sentences)}.npy"
-    if not path.exists():
-        shape = (sum(lengths), len(encoder.layer_names), encoder.width)
-        with atomic_path(path) as part:
-            mapped = np.lib.format.open_memmap(part, mode="w+", dtype=np.float16, shape=shape)
-            _fill(mapped, encoder, sentences, batch_tokens, told)
-            mapped.flush()
-    return LayerTable(np.load(path, mmap_mode="r"), lengths, encoder.layer_names)
+    mapped = _map(path, shape)
+    if mapped is None:
+        _write(path, made, shape)
+        mapped = _map(path, shape)
+        assert mapped is not None
+    return LayerTable(mapped, lengths, encoder.layer_names)
 
 
 class LayerSource(Protocol):
@@ -204,19 +214,53 @@ def at_least_one(stack: LayerStack) -> LayerStack:
     return replace(stack, values=stack.values.new_zeros(L, B, 1, D), mask=stack.mask.new_zeros(B, 1))
 
 
-def _fill(
-    values: NDArray[np.float16],
-    encoder: Encoder,
-    sentences: Sequence[Sentence],
-    batch_tokens: int | None,
-    told: Told | None,
-) -> None:
-    done = 0
+def _run(
+    encoder: Encoder, sentences: Sequence[Sentence], batch_tokens: int | None, told: Told | None
+) -> Iterator[NDArray[np.float16]]:
+    """The layers of one sentence after the other. (T, L, D)"""
+    done, total = 0, sum(map(len, sentences))
     for sentence, layers in encoder.stream(sentences, layers="all", batch_tokens=batch_tokens):
-        values[done : done + len(sentence)] = layers.transpose(1, 0, 2)
+        yield np.ascontiguousarray(layers.transpose(1, 0, 2), dtype=np.float16)
         done += len(sentence)
         if told is not None:
-            told(done, len(values))
+            told(done, total)
+
+
+def _write(path: Path, made: Iterable[NDArray[np.float16]], shape: tuple[int, ...]) -> None:
+    """Row by row, not through a mapping: there a full disk would end the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(path.parent), atomic_write(path) as file:
+        header = {"descr": "<f2", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        crc = 0
+        for rows in made:
+            data = rows.astype("<f2", copy=False).reshape(-1).view(np.uint8).data
+            crc = zlib.crc32(data, crc)
+            file.write(data)
+        file.write(CHECKSUM.pack(MARK, crc))
+
+
+def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16] | None:
+    """The numbers in a file, mapped into memory; None where there is no file or it is damaged."""
+    if not path.is_file():
+        return None
+    size, offset = 2 * math.prod(shape), 0
+    try:
+        with path.open("rb") as file:
+            whole = np.lib.format.read_magic(file) == (1, 0)
+            whole &= np.lib.format.read_array_header_1_0(file) == (shape, False, np.dtype("<f2"))
+            offset, crc, left = file.tell(), 0, size
+            while left and (data := file.read(min(CHUNK, left))):
+                crc, left = zlib.crc32(data, crc), left - len(data)
+            whole &= not left and file.read(CHECKSUM.size + 1) in (b"", CHECKSUM.pack(MARK, crc))
+    except Exception:  # whatever a damaged header leads to
+        whole = False
+    if not whole:
+        warnings.warn(f"{path}: damaged; its layers are computed again", stacklevel=4)
+        return None
+    if not size:
+        return np.zeros(shape, dtype=np.float16)
+    return np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=shape)
 
 
 def _key(encoder: Encoder, sentences: Sequence[Sentence]) -> str:

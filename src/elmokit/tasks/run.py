@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from elmokit.encoders.places import pick_device
 from elmokit.encoders.static.load import load_table
 from elmokit.encoders.static.table import Rows, WordTable
 from elmokit.errors import ConfigError, InputError
+from elmokit.formats.resumable import locked
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import CachedLayers, LayerSource, Told, TunedLayers
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import E, P, Task
-from elmokit.tasks.train import Checkpoint, Epoch, Trained, Trainer
+from elmokit.tasks.train import Checkpoint, Epoch, Identity, Trained, Trainer
 from elmokit.tasks.words import WordReader, WordVocabulary
 
 CHECKPOINT = "checkpoint.pt"
@@ -49,14 +51,38 @@ def train_task(
     device: str | torch.device = "auto",
     listener: Listener | None = None,
 ) -> TaskModel[Any, Any]:
-    """Trains a network as `setup` says and returns it with how it went (`.trained`).
+    """Trains a network as `setup` says; `.trained` of what it returns says how it went.
 
     The layers of `encoder` are computed here and kept in files of the folder `cache` (without one, in memory), unless
-    `layers` holds them already. With `folder`, a checkpoint there is written after every epoch and gone on from.
+    `layers` holds them already. With `folder`, a checkpoint is written there after every epoch, and a training that
+    was stopped resumes from it.
     """
+    train = spaced(train, setup.training.max_train)
+    options: dict[str, Any] = {"encoder": encoder, "layers": layers, "cache": cache, "listener": listener}
+    if folder is None:
+        return train_network(task, setup, train, dev, device=device, **options)
+    with taken(folder):
+        identity = identify_training(task, setup, train, dev, encoder if setup.features.elmo_at != "none" else None)
+        checkpoint = Checkpoint(folder / CHECKPOINT, identity)
+        return train_network(task, setup, train, dev, device=device, checkpoint=checkpoint, **options)
+
+
+def train_network(
+    task: Task[E, P],
+    setup: Setup,
+    train: Sequence[E],
+    dev: Sequence[E],
+    *,
+    encoder: Encoder | None = None,
+    layers: LayerSource | None = None,
+    cache: Path | None = None,
+    checkpoint: Checkpoint | None = None,
+    device: str | torch.device = "auto",
+    listener: Listener | None = None,
+) -> TaskModel[Any, Any]:
+    """`train_task` on all examples given, for a caller who has chosen them and has locked the checkpoint's folder."""
     listener = listener or Listener()
     place = pick_device(device)
-    train = spaced(train, setup.training.max_train)
     if not train or not dev:
         raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected at least one of each")
     if setup.features.elmo_at == "none":
@@ -65,7 +91,7 @@ def train_task(
         raise InputError(f"elmo_at is {setup.features.elmo_at!r}, but there is no encoder; give one, or elmo_at='none'")
     if setup.training.fine_tune:
         if encoder is None:
-            raise ConfigError("fine_tune asks for an encoder to train, but elmo_at is 'none'")
+            raise ConfigError("fine_tune trains the encoder, but elmo_at is 'none'; give one of the two up")
         layers = TunedLayers(encoder)
     elif encoder is not None and layers is None:
         sentences = (sentence for part in (train, dev) for example in part for sentence in example.sentences)
@@ -84,10 +110,6 @@ def train_task(
         network.features.load_vectors(rows)
     reader = WordReader(vocabulary, features)
     trainer = Trainer(network, Feeder(task, reader, layers, device=place), setup.training)
-    checkpoint = None
-    if folder is not None:
-        identity, described = identify_training(task, setup, train, dev, encoder)
-        checkpoint = Checkpoint(folder / CHECKPOINT, identity=identity, described=described)
     trained = trainer.run(
         train,
         dev,
@@ -116,17 +138,29 @@ def words_of(setup: Setup, train: Sequence[E]) -> tuple[WordVocabulary, Rows | N
     return WordVocabulary(table.words[:most]), np.array(table.vectors[:most])
 
 
+@contextmanager
+def taken(folder: Path) -> Iterator[None]:
+    """The folder for this process alone; where another trains into it, an InputError says so."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / "lock"
+    with locked(lock, busy=f"{folder}: another process is training into it; wait for it, or choose another folder"):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
 def identify_training(
     task: Task[E, P], setup: Setup, train: Sequence[E], dev: Sequence[E], encoder: Encoder | None
-) -> tuple[str, dict[str, Any]]:
-    """A digest of settings, encoder and all examples, and the settings in words."""
+) -> Identity:
+    """What a training is of; two that are alike in it end alike."""
     described = {**setup.flat(former=True), "task": task.name, "encoder": encoder.fingerprint if encoder else "none"}
     digest = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16)
     for part in (train, dev):
         for example in part:
             digest.update(repr(example).encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
-    return digest.hexdigest(), described
+    return Identity(digest.hexdigest(), described)
 
 
 def spaced(items: Sequence[E], most: int) -> Sequence[E]:

@@ -1,40 +1,41 @@
-"""`TaskModel`: a trained network at work, and the folder that it is saved in.
+"""`TaskModel`: a trained network with what it needs to work on text, and the folder that it is saved in.
 
     config.json           what it is: task, settings, network, encoder, tokenizer; written last
     weights.safetensors   the network's weights
     words.txt             the words with vectors of their own
     training.json         how the training went, epoch by epoch
-    encoder/              the encoder, where it was asked for or was fine-tuned
+    encoder/              the encoder, if it was fine-tuned or is to be saved with the model
 
-config.json names the encoder and the tokenizer with their fingerprints: with others the network would read vectors it
-never met, so they are refused.
+config.json has the fingerprints of encoder and tokenizer: with others the network would read vectors that it was not
+trained on, so they are refused. It also has checksums of the other files and of itself, which are compared on loading;
+models of 0.1.0 have one of the weights only.
 """
 
 import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-import safetensors
 import safetensors.torch
 import torch
 
+from elmokit.config import Positive, checksum_of, read_json, revive
 from elmokit.encoders import Elmo, Encoder, load_encoder
 from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError, WeightsError
-from elmokit.formats import write_text
-from elmokit.formats.tensors import write_tensors
+from elmokit.formats import atomic_folder, write_text
+from elmokit.formats.tensors import open_tensors, write_tensors
 from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import LayerSource, LiveLayers, Told
 from elmokit.tasks.setup import Setup, read_setup
 from elmokit.tasks.task import Network, Scores, Task
 from elmokit.tasks.train import Epoch, Trained
-from elmokit.tasks.words import WordReader, WordVocabulary, describe_mixes
+from elmokit.tasks.words import SPECIAL, WordReader, WordVocabulary, describe_mixes
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights.load import BUNDLED
 from elmokit.weights.storage import stored
@@ -43,10 +44,52 @@ from elmokit.weights.symbols import read_symbols, write_symbols
 FORMAT, VERSION = "elmokit task", 1
 CONFIG, WEIGHTS, WORDS, LOG, ENCODER = "config.json", "weights.safetensors", "words.txt", "training.json", "encoder"
 DEFAULT_TOKENIZER = "english"  # of a model without an encoder
+COPY = "save the model again, or copy it again"
 
 Self = TypeVar("Self", bound="TaskModel[Any, Any]")
 G = TypeVar("G")  # what `predict` takes: a text, a pair of texts
 A = TypeVar("A")  # what it returns for one of them
+
+
+@dataclass(frozen=True, slots=True)
+class UsedEncoder:
+    """The encoder that a model was trained with; `held`: it is in the model's folder."""
+
+    source: str
+    fingerprint: str
+    layers: tuple[str, ...]
+    width: Positive
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsedTokenizer:
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedMix:
+    shares: tuple[float, ...]  # of each layer, after the softmax
+    gamma: float
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """config.json of a task model, besides its format and version."""
+
+    task: str
+    setup: dict[str, Any]
+    network: dict[str, Any]
+    encoder: UsedEncoder | None
+    tokenizer: UsedTokenizer
+    weights: str  # digest of the file
+    identity: str = ""  # digest of the training that it comes from
+    scores: dict[str, float] = field(default_factory=dict)
+    mixes: dict[str, LearnedMix] = field(default_factory=dict)  # by place
+    words: str = ""  # digest of the file; empty in models of 0.1.0
+    training: str = ""  # digest of the file, where there is one
+    checksum: str = ""  # of all other fields; empty in models of 0.1.0
 
 
 class TaskModel(Generic[G, A]):
@@ -87,26 +130,23 @@ class TaskModel(Generic[G, A]):
     ) -> Self:
         """A saved model. `encoder` is needed where the one it was trained with is no longer where it was."""
         folder = Path(folder).expanduser()
-        config = read_config(folder)
-        task = load_task(config["task"])
+        stated = read_description(folder)
+        task = load_task(stated.task)
         if cls.task_class:
             module, _, name = cls.task_class.partition(":")
             if not isinstance(task, getattr(import_module(module), name)):
                 raise InputError(f"{folder}: a model of the task {task.name!r}, not for {cls.__name__}; use TaskModel")
-        vocabulary = WordVocabulary(read_symbols(folder / WORDS))
-        network = task.network.from_plain(config["network"])
-        _load_weights(network, folder / WEIGHTS, config["weights"])
-        reader = WordReader(vocabulary, network.features.config)
-        used = _find_encoder(folder, config, encoder, device)
-        setup = read_setup(task, config["setup"])
-        epochs = json.loads((folder / LOG).read_text(encoding="utf-8")) if (folder / LOG).is_file() else []
-        trained = Trained(tuple(Epoch(**epoch) for epoch in epochs)) if epochs else None
+        setup = read_setup(task, stated.setup, source=f"{folder / CONFIG}: setup", error=WeightsError)
+        network = _load_network(task, folder, stated)
+        reader = WordReader(_load_words(folder, stated, network), network.features.config)
+        trained = _load_log(folder, stated)
+        used = _find_encoder(folder, stated, encoder, device)
         model = cls(task, network, reader, setup, encoder=used, device=device, trained=trained)
-        named = config["tokenizer"]
-        if (model.tokenizer.name, model.tokenizer.version) != (named["name"], named["version"]):
+        named, mine = stated.tokenizer, model.tokenizer
+        if (mine.name, mine.version) != (named.name, named.version):
             raise WeightsError(
-                f"{folder}: trained with tokenizer {named['name']!r} version {named['version']}, but the encoder given "
-                f"cuts text with {model.tokenizer.name!r} version {model.tokenizer.version}; give one with the same"
+                f"{folder}: trained with tokenizer {named.name!r} version {named.version}, but the encoder given "
+                f"cuts text with {mine.name!r} version {mine.version}; give one with the same"
             )
         model.source = str(folder)
         return model
@@ -178,16 +218,11 @@ class TaskModel(Generic[G, A]):
         encoder_source: str | None = None,
         identity: str = "",
     ) -> Path:
-        """Writes the model; `with_encoder` puts the encoder in, too.
+        """Writes the model, and the encoder with it if `with_encoder` says so or it was fine-tuned.
 
-        `encoder_source` is how the encoder is found again, `identity` a digest of the training it comes from.
+        `encoder_source` is where the encoder is found on loading, `identity` a digest of the training.
         """
         folder = Path(folder).expanduser()
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / WEIGHTS, {name: stored(values) for name, values in self.network.state_dict().items()})
-        write_text(folder / WORDS, write_symbols(self.reader.vocabulary.words))
-        if self.trained is not None:
-            write_text(folder / LOG, json.dumps([asdict(epoch) for epoch in self.trained.epochs], indent=1) + "\n")
         held = self.encoder is not None and (with_encoder or self.setup.training.fine_tune)
         if held:
             if not isinstance(self.encoder, Elmo):
@@ -195,20 +230,27 @@ class TaskModel(Generic[G, A]):
                     f"{self.encoder.source if self.encoder else ''}: only an ELMo can be saved with a model"
                 )
             self.encoder.save_pretrained(folder / ENCODER)
-        config = {
-            "format": FORMAT,
-            "version": VERSION,
-            "task": self.task.name,
-            "setup": self.setup.plain(),
-            "network": self.task.describe(self.network),
-            "encoder": self._describe_encoder(encoder_source, held=held),
-            "tokenizer": {"name": self.tokenizer.name, "version": self.tokenizer.version},
-            "weights": _digest(folder / WEIGHTS),
-            "identity": identity,
-            "scores": self.trained.best.scores if self.trained else {},
-            "mixes": self.mixes,
-        }
-        write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+        with atomic_folder(folder, last=CONFIG) as draft:
+            write_tensors(draft / WEIGHTS, {name: stored(values) for name, values in self.network.state_dict().items()})
+            write_text(draft / WORDS, write_symbols(self.reader.vocabulary.words))
+            if self.trained is not None:
+                write_text(draft / LOG, json.dumps([asdict(epoch) for epoch in self.trained.epochs], indent=1) + "\n")
+            config = {
+                "format": FORMAT,
+                "version": VERSION,
+                "task": self.task.name,
+                "setup": self.setup.plain(),
+                "network": self.task.describe(self.network),
+                "encoder": self._describe_encoder(encoder_source, held=held),
+                "tokenizer": {"name": self.tokenizer.name, "version": self.tokenizer.version},
+                "weights": _digest(draft / WEIGHTS),
+                "words": _digest(draft / WORDS),
+                "training": "" if self.trained is None else _digest(draft / LOG),
+                "identity": identity,
+                "scores": self.trained.best.scores if self.trained else {},
+                "mixes": self.mixes,
+            }
+            write_text(draft / CONFIG, json.dumps(config | {"checksum": checksum_of(config)}, indent=2) + "\n")
         return folder
 
     def _describe_encoder(self, source: str | None, *, held: bool) -> dict[str, Any] | None:
@@ -229,43 +271,77 @@ class TaskModel(Generic[G, A]):
 def is_task_model(folder: Path) -> bool:
     """Whether a task model was saved in this folder."""
     config = folder / CONFIG
-    return config.is_file() and f'"format": "{FORMAT}"' in config.read_text(encoding="utf-8")[:200]
+    return config.is_file() and f'"format": "{FORMAT}"'.encode() in config.read_bytes()[:200]
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_description(folder: Path) -> Description:
     """What a folder of a task model says of itself."""
     path = folder / CONFIG
     if not path.is_file():
         raise WeightsError(f"{folder}: no task model, {CONFIG} is missing; `elmokit train` makes one")
-    try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise WeightsError(f"{path}: not valid JSON ({error}); save the model again") from None
-    if config.get("format") != FORMAT:
-        raise WeightsError(f"{path}: not a task model ('format' is {config.get('format')!r}, expected {FORMAT!r})")
-    if config["version"] > VERSION:
-        raise WeightsError(f"{path}: version {config['version']}, this elmokit reads up to {VERSION}; install a newer")
-    return config
+    values = read_json(path, dict[str, Any], what="the description of a task model", advice=COPY, error=WeightsError)
+    if values.get("format") != FORMAT:
+        raise WeightsError(f"{path}: not a task model ('format' is {values.get('format')!r}, expected {FORMAT!r})")
+    version = values.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise WeightsError(f"{path}: version {version}, this elmokit reads up to {VERSION}; install a newer one")
+    if values.get("checksum") and values["checksum"] != checksum_of(values):
+        raise WeightsError(
+            f"{path}: not as it was saved (its checksum does not fit); {COPY}. If you changed it yourself, remove the "
+            "field 'checksum'"
+        )
+    stated = {name: value for name, value in values.items() if name not in ("format", "version")}
+    return revive(Description, stated, source=str(path), error=WeightsError)
 
 
-def _load_weights(network: Network[Any, Any], path: Path, digest: str) -> None:
-    if not path.is_file() or _digest(path) != digest:
-        raise WeightsError(f"{path}: missing, or not the weights that {CONFIG} was written for; save or copy it again")
-    try:
-        network.load_state_dict(safetensors.torch.load_file(path))
-    except (safetensors.SafetensorError, RuntimeError) as error:
-        raise WeightsError(f"{path}: does not fit the network of {CONFIG} ({str(error)[:200]})") from None
+def _load_network(task: Task[Any, Any], folder: Path, stated: Description) -> Network[Any, Any]:
+    path, source = folder / WEIGHTS, f"{folder / CONFIG}: network"
+    _compare(path, stated.weights)
+    places = open_tensors(path, error=WeightsError, advice=COPY).places
+    with torch.device("meta"):  # shapes alone: a damaged width must not take all memory
+        outline = task.network.from_plain(stated.network, source=source, error=WeightsError).state_dict()
+    for name, values in outline.items():
+        if name not in places or places[name].shape != tuple(values.shape):
+            found = f"has shape {places[name].shape}" if name in places else "is missing"
+            raise WeightsError(f"{path}: {name!r} {found}, but {CONFIG} describes {tuple(values.shape)}; {COPY}")
+    if more := sorted(places.keys() - outline.keys()):
+        raise WeightsError(f"{path}: {more[0]!r} is no part of the network that {CONFIG} describes; {COPY}")
+    network = task.network.from_plain(stated.network, source=source, error=WeightsError)
+    network.load_state_dict(safetensors.torch.load_file(path))
+    return network
+
+
+def _load_words(folder: Path, stated: Description, network: Network[Any, Any]) -> WordVocabulary:
+    path = folder / WORDS
+    if stated.words:
+        _compare(path, stated.words)
+    words, expected = read_symbols(path), network.features.config.n_words
+    if len(set(words)) != len(words) or len(words) + SPECIAL != expected:
+        raise WeightsError(
+            f"{path}: {len(words)} words, {len(set(words))} of them different, but {CONFIG} describes "
+            f"{expected - SPECIAL}; {COPY}"
+        )
+    return WordVocabulary(words)
+
+
+def _load_log(folder: Path, stated: Description) -> Trained | None:
+    path = folder / LOG
+    if stated.training:
+        _compare(path, stated.training)
+    elif not path.is_file():
+        return None
+    epochs = read_json(path, list[Epoch], what="the epochs of a training", advice=COPY, error=WeightsError)
+    return Trained(tuple(epochs)) if epochs else None
 
 
 def _find_encoder(
-    folder: Path, config: dict[str, Any], given: Encoder | str | Path | None, device: str | torch.device
+    folder: Path, model: Description, given: Encoder | str | Path | None, device: str | torch.device
 ) -> Encoder | None:
     """The encoder that the model was trained with, from where it is; another is refused."""
-    stated = config["encoder"]
+    stated = model.encoder
     if stated is None:
         return None
-    tokenizer = config["tokenizer"]["name"]
-    source = given if given is not None else folder / ENCODER if stated["held"] else stated["source"]
+    source = given if given is not None else folder / ENCODER if stated.held else stated.source
     if isinstance(source, Encoder):
         encoder = source
     else:
@@ -273,16 +349,21 @@ def _find_encoder(
             encoder = load_encoder(source, device=device)
         except (InputError, WeightsError) as error:
             raise WeightsError(
-                f"{folder}: trained on the layers of {stated['source']!r}, which cannot be loaded ({error}); say where "
+                f"{folder}: trained on the layers of {stated.source!r}, which cannot be loaded ({error}); say where "
                 "that encoder is"
             ) from error
-    if encoder.fingerprint != stated["fingerprint"]:
+    if encoder.fingerprint != stated.fingerprint:
         raise WeightsError(
-            f"{folder}: trained on the layers of {stated['source']!r} (fingerprint {stated['fingerprint']}, tokenizer "
-            f"{tokenizer}), but {encoder.source!r} is another encoder (fingerprint {encoder.fingerprint}), whose "
-            "vectors it never met; give the one it was trained with, or train again"
+            f"{folder}: trained on the layers of {stated.source!r} (fingerprint {stated.fingerprint}, tokenizer "
+            f"{model.tokenizer.name}), but {encoder.source!r} is another encoder (fingerprint {encoder.fingerprint}), "
+            "whose vectors the network does not know; give the one it was trained with, or train again"
         )
     return encoder
+
+
+def _compare(path: Path, digest: str) -> None:
+    if not path.is_file() or _digest(path) != digest:
+        raise WeightsError(f"{path}: missing, or not the file that {CONFIG} was written for; {COPY}")
 
 
 def _digest(path: Path) -> str:

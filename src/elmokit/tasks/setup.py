@@ -9,10 +9,24 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from elmokit.config import Positive, Range, Rate, check, plain, read_toml, revive, setting
-from elmokit.errors import ConfigError
+from elmokit.config import (
+    Amount,
+    Count,
+    Pairs,
+    Positive,
+    Range,
+    Rate,
+    Share,
+    SizeOrNone,
+    check,
+    plain,
+    read_toml,
+    revive,
+    setting,
+)
+from elmokit.errors import ConfigError, ElmokitError
 from elmokit.tasks.task import Task
-from elmokit.tasks.words import ElmoAt, WordFeaturesConfig
+from elmokit.tasks.words import ElmoAt, WordFeaturesConfig, WordLength
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +35,20 @@ class FeatureSettings:
 
     elmo_at: ElmoAt = setting("input", "where the encoder's layers enter the network")
     elmo_layers: str = setting("mix", "layers to use: mix (learned), 0, top, average, mix:1,2, concat:1,2 ...")
-    elmo_dropout: float = setting(0.5, "dropout on the encoder's vectors")
-    elmo_l2: float = setting(0.001, "L2 penalty on the weights of the mix")
+    elmo_dropout: Share = setting(0.5, "dropout on the encoder's vectors")
+    elmo_l2: Amount = setting(0.001, "L2 penalty on the weights of the mix")
     vectors: str = setting("", "file of word vectors (GloVe, word2vec, fastText .vec); without one they are trained")
-    max_vectors: int = setting(100_000, "words to read from the file of vectors, from its beginning; 0: all")
+    max_vectors: Count = setting(100_000, "words to read from the file of vectors, from its beginning; 0: all")
     train_vectors: bool = setting(False, "train the vectors of the file further")
-    word_dim: int = setting(100, "width of trained word vectors; 0: none")
-    min_count: int = setting(1, "a word needs this many occurrences to have a trained vector of its own")
-    word_dropout: float = setting(0.05, "how often a word is replaced by an unknown one in training")
-    char_dim: int = setting(16, "width of a character in the character CNN; 0: no characters")
-    char_filters: tuple[tuple[int, int], ...] = setting(
-        ((3, 128),), "convolutions of the character CNN, as width:number,width:number"
+    word_dim: SizeOrNone = setting(100, "width of trained word vectors; 0: none")
+    min_count: Count = setting(1, "a word needs this many occurrences to have a trained vector of its own")
+    word_dropout: Share = setting(0.05, "how often a word is replaced by an unknown one in training")
+    char_dim: SizeOrNone = setting(16, "width of a character in the character CNN; 0: no characters")
+    char_filters: Pairs = setting(((3, 128),), "convolutions of the character CNN, as width:number,width:number")
+    max_characters: WordLength = setting(
+        50, "longest word in bytes that the character CNN reads, two boundary marks included"
     )
-    max_characters: int = setting(50, "longest word in bytes that the character CNN reads, two boundary marks included")
-    feature_dropout: float = setting(0.0, "dropout on word and character vectors")
+    feature_dropout: Share = setting(0.0, "dropout on word and character vectors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class TrainingSettings:
     epochs: Positive = setting(50, "most passes over the training data")
     batch_size: Positive = setting(32, "examples in a batch")
     learning_rate: Rate = setting(1e-3, "learning rate of Adam")
-    weight_decay: float = setting(0.0, "weight decay of Adam, decoupled")
+    weight_decay: Amount = setting(0.0, "weight decay of Adam, decoupled")
     decay: Annotated[float, Range(high=1, above=0)] = setting(
         0.5, "factor of the learning rate after an epoch without a better dev score"
     )
@@ -53,10 +67,10 @@ class TrainingSettings:
     average: Annotated[float, Range(0, below=1)] = setting(
         0.0, "keep a moving average of the weights with this decay; 0: keep the weights"
     )
-    max_train: int = setting(0, "train on this many examples, evenly spaced; 0: all")
+    max_train: Count = setting(0, "train on this many examples, evenly spaced; 0: all")
     fine_tune: bool = setting(False, "train the encoder, too; its weights are saved with the model")
     fine_tune_rate: Rate = setting(1e-4, "learning rate of the encoder when it is fine-tuned")
-    seed: int = setting(1, "seed of initial weights, order and dropout")
+    seed: Count = setting(1, "seed of initial weights, order and dropout")
 
     def __post_init__(self) -> None:
         check(self)
@@ -147,7 +161,13 @@ def load_setup(
     return setup.changed_by(given, source="the command line")
 
 
-def read_setup(task: Task[Any, Any], saved: Mapping[str, Any], *, source: str = "the saved setup") -> Setup:
+def read_setup(
+    task: Task[Any, Any],
+    saved: Mapping[str, Any],
+    *,
+    source: str = "the saved setup",
+    error: type[ElmokitError] = ConfigError,
+) -> Setup:
     """What `Setup.plain` made."""
     kinds: dict[str, type[Any]] = {
         "settings": type(task.settings),
@@ -155,6 +175,6 @@ def read_setup(task: Task[Any, Any], saved: Mapping[str, Any], *, source: str = 
         "training": TrainingSettings,
     }
     parts: dict[str, Any] = {
-        name: revive(kind, saved.get(name), source=f"{source}: {name}") for name, kind in kinds.items()
+        name: revive(kind, saved.get(name), source=f"{source}: {name}", error=error) for name, kind in kinds.items()
     }
     return Setup(task.name, **parts)

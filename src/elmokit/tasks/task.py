@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from torch import Tensor, nn
 
 from elmokit.config import plain, revive
-from elmokit.errors import InputError
+from elmokit.errors import ConfigError, ElmokitError, InputError
 from elmokit.formats import read_lines
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
@@ -68,9 +68,19 @@ class Network(nn.Module, ABC, Generic[E, P]):
         """One prediction per example, without gradients; the caller has set the network to evaluation."""
 
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> "Network[E, P]":
+    def from_plain(
+        cls,
+        values: Mapping[str, Any],
+        *,
+        source: str = "the network's configuration",
+        error: type[ElmokitError] = ConfigError,
+    ) -> "Network[E, P]":
         """The network whose `plain(network.config)` this was."""
-        return cls(revive(cls.Config, values, source="the network's configuration"))
+        config: Any = revive(cls.Config, values, source=source, error=error)
+        try:
+            return cls(config)
+        except ElmokitError as wrong:
+            raise error(f"{source}: {wrong}") from None
 
 
 class Task(ABC, Generic[E, P]):

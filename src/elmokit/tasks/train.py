@@ -7,18 +7,20 @@ killed and started again loses at most the epoch it was in, and ends where it wo
 import copy
 import math
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ConfigError, ElmokitError
+from elmokit.errors import ConfigError, ElmokitError, FormatError
 from elmokit.formats import atomic_write
+from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import TunedLayers
 from elmokit.tasks.setup import TrainingSettings
@@ -36,6 +38,10 @@ class Epoch:
     scores: Scores  # on the development data
     learning_rate: float
     seconds: float  # development data included
+
+    def __post_init__(self) -> None:
+        if not self.scores:
+            raise ConfigError("scores is empty; expected one at least")
 
     @property
     def score(self) -> float:
@@ -236,33 +242,59 @@ class WeightAverage:
             p.copy_(values[name])
 
 
-class Checkpoint:
-    """One file, written whole or not at all; `identity` says of which training, `described` the same in words."""
+class Identity(NamedTuple):
+    """What a training is of: a digest of settings, encoder and examples, and the settings and the encoder in words."""
 
-    def __init__(self, path: Path, *, identity: str, described: dict[str, Any]) -> None:
-        self.path, self.identity, self.described = path, identity, described
+    digest: str
+    described: dict[str, Any]
+
+
+class Checkpoint:
+    """The state of an unfinished training: one file, written whole or not at all and checked when it is read."""
+
+    PARTS: ClassVar[dict[str, type]] = {
+        "identity": str, "described": dict, "epochs": list, "scale": float, "weights": dict, "best": dict,
+        "optimizer": dict,
+    }  # fmt: skip
+
+    def __init__(self, path: Path, identity: Identity) -> None:
+        self.path, self.identity = path, identity
 
     def write(self, content: dict[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.path) as file:
-            torch.save({**content, "identity": self.identity, "described": self.described}, file)
+        whole = {**content, "identity": self.identity.digest, "described": self.identity.described}
+        with disk_errors(self.path, RuntimeError), atomic_write(self.path) as file:  # torch's word for a full disk
+            torch.save(whole, file)
 
     def read(self, device: torch.device) -> dict[str, Any] | None:
-        """What was written; None where there is nothing yet. Another training's is refused."""
+        """What was written; None where there is nothing yet. That of another training is refused."""
         if not self.path.is_file():
             return None
         try:
-            content: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
+            content = self._load(device)
         except Exception as error:  # whatever a damaged archive leads to
-            raise ElmokitError(f"{self.path}: cannot be read ({error}); remove it to begin anew") from error
-        if content["identity"] != self.identity:
-            there = content["described"]
-            names = [name for name, value in self.described.items() if there.get(name) != value]
-            changed = [f"{name}: {there.get(name)} there, {self.described[name]} here" for name in names]
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ElmokitError(
+                f"{self.path}: damaged ({why}); restore it from a copy, or start again with --restart"
+            ) from error
+        if content["identity"] != self.identity.digest:
+            there, here = content["described"], self.identity.described
+            changed = [
+                f"{name}: {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]
+            ]
             raise ConfigError(
                 f"{self.path}: an unfinished training with other settings or data ({'; '.join(changed) or 'data'}); "
                 "give the same again, another folder, or --restart"
             )
+        return content
+
+    def _load(self, device: torch.device) -> dict[str, Any]:
+        with zipfile.ZipFile(self.path) as archive:  # torch.save writes checksums, but torch.load does not look at them
+            if damaged := archive.testzip():
+                raise FormatError(f"the checksum of {damaged} is wrong")
+        content: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
+        for name, kind in self.PARTS.items():
+            if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+                raise FormatError(f"its part {name!r} is missing")
         return content
 
 

@@ -8,13 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from elmokit.chars import ByteCodec
+from elmokit.config import Amount, Count, Pairs, Range, Share, SizeOrNone
 from elmokit.encoders.features import mix_layers, mix_penalty
 from elmokit.encoders.static.table import Rows
 from elmokit.errors import ConfigError, InputError
@@ -27,6 +28,7 @@ PAD, UNKNOWN = 0, 1  # word ids
 SPECIAL = 2  # ids before the first word's
 
 ElmoAt = Literal["none", "input", "output", "both"]
+WordLength = Annotated[int, Range(3, 10_000)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,20 +76,20 @@ class WordVocabulary:
 class WordFeaturesConfig:
     """A width or number of 0 leaves that part out."""
 
-    n_words: int = 0  # ids of the vocabulary
-    word_dim: int = 100
+    n_words: Count = 0  # ids of the vocabulary
+    word_dim: SizeOrNone = 100
     train_words: bool = True  # False: the word vectors stay as they were given
-    word_dropout: float = 0.0  # in training, how often a word is taken for an unknown one
-    char_dim: int = 16
-    char_filters: tuple[tuple[int, int], ...] = ((3, 128),)  # (width, how many)
-    max_characters: int = 50  # bytes of a word that are read, its two boundary marks included
-    dropout: float = 0.0  # on the word and character vectors
-    elmo_depth: int = 0  # layers of the encoder
-    elmo_width: int = 0  # of each of them
+    word_dropout: Share = 0.0  # in training, how often a word is taken for an unknown one
+    char_dim: SizeOrNone = 16
+    char_filters: Pairs = ((3, 128),)  # (width, how many)
+    max_characters: WordLength = 50  # bytes of a word that are read, its two boundary marks included
+    dropout: Share = 0.0  # on the word and character vectors
+    elmo_depth: Annotated[int, Range(0, 1000)] = 0  # layers of the encoder
+    elmo_width: SizeOrNone = 0  # of each of them
     elmo_at: ElmoAt = "none"
     elmo_layers: str = "mix"  # in the grammar of elmokit.layers; a mix is trained, all else is fixed
-    elmo_dropout: float = 0.5
-    elmo_l2: float = 0.001  # on the weights of the mix
+    elmo_dropout: Share = 0.5
+    elmo_l2: Amount = 0.001  # on the weights of the mix
 
     def __post_init__(self) -> None:
         if self.elmo_at not in ("none", "input", "output", "both"):

@@ -6,7 +6,6 @@ files of two models in one folder, are noticed on reading. Models of 0.1.0 have 
 
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import safetensors
 from torch import Tensor
 
 from elmokit.chars import CodecSpec
-from elmokit.config import Count, Positive, Range, plain, read_json, revive, shorten
+from elmokit.config import Count, Positive, Range, checksum_of, plain, read_json, revive, shorten
 from elmokit.errors import WeightsError
 from elmokit.formats.atomic import write_text
 from elmokit.formats.tensors import write_tensors
@@ -120,7 +119,7 @@ def write_native(
         "extra": pretrained.extra,
     }
     try:
-        text = json.dumps(config | {"checksum": _checksum(config)}, indent=2) + "\n"
+        text = json.dumps(config | {"checksum": checksum_of(config, without=UNCHECKED)}, indent=2) + "\n"
     except (TypeError, ValueError) as error:
         raise WeightsError(
             f"{folder}: 'extra' holds what JSON cannot ({error}); keep to numbers, strings and lists"
@@ -165,7 +164,7 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
     )
     check_codec(spec, config, str(folder))
     output = stated.softmax if softmax else None
-    if stated.checksum is not None and stated.checksum != _checksum(values):
+    if stated.checksum is not None and stated.checksum != checksum_of(values, without=UNCHECKED):
         raise WeightsError(
             f"{path}: not as it was saved (its checksum does not fit); fetch or copy it again. If you changed it "
             "yourself, remove the field 'checksum'"
@@ -267,8 +266,3 @@ def _checksums(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """By name; on all cores, since Python's lock is free meanwhile."""
     with ThreadPoolExecutor() as pool:
         return dict(zip(tensors, pool.map(lambda name: stored(tensors[name]).checksum(name), tensors), strict=True))
-
-
-def _checksum(config: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in config.items() if name not in UNCHECKED}
-    return f"{zlib.crc32(json.dumps(kept, sort_keys=True).encode()):08x}"

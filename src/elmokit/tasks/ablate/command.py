@@ -11,6 +11,7 @@ from rich.table import Table
 
 from elmokit.encoders import load_encoder
 from elmokit.errors import InputError, MissingExtraError
+from elmokit.formats.resumable import disk_errors
 from elmokit.plots import check_chart_path
 from elmokit.tasks.ablate.report import curve_of, draw_report, summarise, table_of, write_report
 from elmokit.tasks.ablate.run import (
@@ -79,7 +80,7 @@ def run_ablate(
     display = Display(console)
     layers = None
     if any(cell.variant.elmo_at != "none" and not is_trained(files.output, cell) for cell in cells):
-        layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, listener=display)
+        layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, display=display)
     about: dict[str, Any] = {
         "task": task.name,
         "encoder": files.encoder or "en",
@@ -98,7 +99,8 @@ def run_ablate(
 
     def keep(results: list[CellResult]) -> None:
         about["metric"] = next(iter(results[-1].scores))
-        write_report(files.output, results, about=about)
+        with disk_errors(files.output):
+            write_report(files.output, results, about=about)
 
     with display.shown():
         results = run_ablation(

@@ -10,6 +10,7 @@ from typing import Any
 from elmokit.formats import write_text
 from elmokit.plots import CurvePoint, MixWeights, draw_lines, draw_mixes, save_chart
 from elmokit.tasks.ablate.run import WITHOUT, CellResult
+from elmokit.tasks.saved import LearnedMix
 
 TITLES = {
     "none": "without ELMo",
@@ -34,7 +35,7 @@ class Summary:
     score: float  # mean
     spread: float | None  # standard deviation over seeds; None for a single one
     reduction: float | None  # of the error that the network without ELMo makes on as much data
-    mixes: dict[str, dict[str, Any]]  # by place: mean shares, mean gamma
+    mixes: dict[str, LearnedMix]  # by place, means
     seconds: float  # mean
 
     @property
@@ -70,8 +71,8 @@ def table_of(summaries: Sequence[Summary], *, metric: str) -> list[list[str]]:
     for own in summaries:
         if own.share != 1:
             continue
-        weights = "\n".join(f"{_at(own, place)}{_shares(mix['shares'])}" for place, mix in own.mixes.items())
-        gammas = "\n".join(f"{mix['gamma']:.2f}" for mix in own.mixes.values())
+        weights = "\n".join(f"{_at(own, place)}{_shares(mix.shares)}" for place, mix in own.mixes.items())
+        gammas = "\n".join(f"{mix.gamma:.2f}" for mix in own.mixes.values())
         rows.append(
             [
                 own.title,
@@ -136,13 +137,11 @@ def draw_report(folder: Path, results: Sequence[CellResult], *, about: dict[str,
     drawn = []
     layers = tuple(about["layers"])
     mixes = [
-        MixWeights(
-            f"{own.title}{f' ({place})' if len(own.mixes) > 1 else ''}", layers, tuple(mix["shares"]), mix["gamma"]
-        )
+        MixWeights(f"{own.title}{f' ({place})' if len(own.mixes) > 1 else ''}", layers, mix.shares, mix.gamma)
         for own in summaries
         if own.share == 1
         for place, mix in own.mixes.items()
-        if len(mix["shares"]) == len(layers)
+        if len(mix.shares) == len(layers)
     ]
     if mixes:
         chart = draw_mixes(mixes, title=f"{about['task']}: layer weights that the mixes learned")
@@ -166,9 +165,9 @@ def draw_report(folder: Path, results: Sequence[CellResult], *, about: dict[str,
     return drawn
 
 
-def _mean_mix(mixes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    shares = [statistics.fmean(column) for column in zip(*(mix["shares"] for mix in mixes), strict=True)]
-    return {"shares": shares, "gamma": statistics.fmean(mix["gamma"] for mix in mixes)}
+def _mean_mix(mixes: Sequence[LearnedMix]) -> LearnedMix:
+    shares = tuple(statistics.fmean(column) for column in zip(*(mix.shares for mix in mixes), strict=True))
+    return LearnedMix(shares, statistics.fmean(mix.gamma for mix in mixes))
 
 
 def _at(own: Summary, place: str) -> str:

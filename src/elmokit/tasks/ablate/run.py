@@ -1,7 +1,7 @@
 """The proof: one network trained without ELMo, with single layers, with their average and with learnt mixes.
 
-Every cell of the table is a training of its own, kept in a file as soon as it is done, so that an ablation that was
-stopped goes on with the cell it was in, after that cell's last whole epoch.
+Every cell of the table is a training of its own, and its result is a file. An ablation that was stopped resumes in the
+cell it was in, after that cell's last whole epoch.
 """
 
 import json
@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from elmokit.config import read_json
 from elmokit.encoders import Encoder
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats import write_text
+from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import LayerSource
-from elmokit.tasks.run import Listener, identify_training, spaced, train_task
+from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_network
+from elmokit.tasks.saved import LearnedMix, TaskModel
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import E, P, Scores, Task
+from elmokit.tasks.train import Checkpoint
 from elmokit.tasks.words import ElmoAt
 
 CELLS, RUNNING = "cells", "running"  # folders of results, and of the checkpoint of the cell that runs
@@ -74,11 +78,15 @@ class CellResult:
     share: float
     examples: int  # distinct ones that were trained on
     scores: Scores
-    mixes: dict[str, Any]  # by place: shares, gamma
+    mixes: dict[str, LearnedMix]  # by place
     epochs: int
     best_epoch: int
     seconds: float
     identity: str
+
+    def __post_init__(self) -> None:
+        if not self.scores:
+            raise ConfigError("scores is empty; expected one at least")
 
     @property
     def score(self) -> float:
@@ -145,7 +153,7 @@ def run_ablation(
     begun: Callable[[Cell], None] | None = None,
     told: Callable[[list[CellResult]], None] | None = None,
 ) -> list[CellResult]:
-    """Trains the cells that are not yet in `folder`; `told` hears the results so far after each of them.
+    """Trains the cells that are not yet in `folder`; calls `told` with the results so far after each of them.
 
     `layers` holds those of all examples; without it, each cell that reads the encoder computes its own.
     """
@@ -153,49 +161,39 @@ def run_ablation(
         raise ConfigError("fine_tune changes the encoder, but an ablation compares uses of one; leave it out")
     train = spaced(train, setup.training.max_train)
     results: list[CellResult] = []
-    for cell in plan.cells():
-        some, repeated = take_share(train, cell.share, seed=cell.seed)
-        own = setup.changed(
-            elmo_at=cell.variant.elmo_at, elmo_layers=cell.variant.elmo_layers, seed=cell.seed, max_train=0
-        )
-        used = None if cell.variant.elmo_at == "none" else encoder
-        identity, _ = identify_training(task, own, repeated, dev, used)
-        result = read_result(folder, cell, identity)
-        if result is None:
-            if begun is not None:
-                begun(cell)
-            running = folder / RUNNING / cell.key
-            model = train_task(
-                task,
-                own,
-                repeated,
-                dev,
-                encoder=used,
-                layers=layers,
-                folder=running,
-                device=device,
-                listener=listener,
+    with taken(folder):
+        for cell in plan.cells():
+            some, repeated = take_share(train, cell.share, seed=cell.seed)
+            own = setup.changed(
+                elmo_at=cell.variant.elmo_at, elmo_layers=cell.variant.elmo_layers, seed=cell.seed, max_train=0
             )
-            trained = model.trained
-            assert trained is not None
-            result = CellResult(
-                variant=cell.variant.name,
-                seed=cell.seed,
-                share=cell.share,
-                examples=len(some),
-                scores=trained.best.scores,
-                mixes=model.mixes,
-                epochs=len(trained.epochs),
-                best_epoch=trained.best.number,
-                seconds=trained.seconds,
-                identity=identity,
-            )
-            (folder / CELLS).mkdir(parents=True, exist_ok=True)
-            write_text(_kept(folder, cell), json.dumps(asdict(result), indent=1) + "\n")
-            shutil.rmtree(running, ignore_errors=True)
-        results.append(result)
-        if told is not None:
-            told(results)
+            used = None if cell.variant.elmo_at == "none" else encoder
+            identity = identify_training(task, own, repeated, dev, used)
+            result = read_result(folder, cell, identity.digest)
+            if result is None:
+                if begun is not None:
+                    begun(cell)
+                running = folder / RUNNING / cell.key
+                running.mkdir(parents=True, exist_ok=True)
+                model = train_network(
+                    task,
+                    own,
+                    repeated,
+                    dev,
+                    encoder=used,
+                    layers=layers,
+                    checkpoint=Checkpoint(running / CHECKPOINT, identity),
+                    device=device,
+                    listener=listener,
+                )
+                result = _result(cell, model, examples=len(some), identity=identity.digest)
+                (folder / CELLS).mkdir(exist_ok=True)
+                with disk_errors(folder):
+                    write_text(_kept(folder, cell), json.dumps(asdict(result), indent=1) + "\n")
+                shutil.rmtree(running, ignore_errors=True)
+            results.append(result)
+            if told is not None:
+                told(results)
     return results
 
 
@@ -222,15 +220,29 @@ def read_result(folder: Path, cell: Cell, identity: str) -> CellResult | None:
     path = _kept(folder, cell)
     if not path.is_file():
         return None
-    try:
-        result = CellResult(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path}: not the result of a cell ({error}); remove it to train that cell again") from None
+    result = read_json(path, CellResult, what="the result of a cell", advice="remove it to train that cell again")
     if result.identity != identity:
         raise ConfigError(
             f"{path}: was trained with other settings, data or encoder; give the same again, or another folder"
         )
     return result
+
+
+def _result(cell: Cell, model: TaskModel[Any, Any], *, examples: int, identity: str) -> CellResult:
+    trained = model.trained
+    assert trained is not None
+    return CellResult(
+        variant=cell.variant.name,
+        seed=cell.seed,
+        share=cell.share,
+        examples=examples,
+        scores=trained.best.scores,
+        mixes={place: LearnedMix(tuple(mix["shares"]), mix["gamma"]) for place, mix in model.mixes.items()},
+        epochs=len(trained.epochs),
+        best_epoch=trained.best.number,
+        seconds=trained.seconds,
+        identity=identity,
+    )
 
 
 def _kept(folder: Path, cell: Cell) -> Path:

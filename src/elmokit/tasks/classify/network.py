@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import setting
+from elmokit.config import Share, Size, setting
 from elmokit.errors import ConfigError
 from elmokit.nn.padded import align, masked_softmax, pool_max, pool_mean, pool_min, run_recurrent
 
@@ -22,11 +22,11 @@ POOLS = 4  # max, mean, min, self-attentive
 class BcnConfig:
     """McCann et al. end with a batch-normalised maxout network; Peters et al. found two ReLU layers to do better."""
 
-    hidden: int = setting(300, "width of the ReLU layer, and LSTM cells in each direction")
+    hidden: Size = setting(300, "width of the ReLU layer, and LSTM cells in each direction")
     integrators: int = setting(2, "integrating LSTMs: 2 as published, or 1 for a quicker network")
     head: Literal["maxout", "relu"] = setting("maxout", "last layers of the network: three of maxout, or two of ReLU")
-    head_width: int = setting(600, "width of the head's first layer; its second has half")
-    dropout: float = setting(0.3, "dropout between the parts of the network")
+    head_width: Size = setting(600, "width of the head's first layer; its second has half")
+    dropout: Share = setting(0.3, "dropout between the parts of the network")
 
     def __post_init__(self) -> None:
         if self.head not in ("maxout", "relu"):

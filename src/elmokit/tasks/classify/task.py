@@ -20,6 +20,7 @@ from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, p
 from elmokit.tasks.classify.network import Bcn, BcnConfig
 from elmokit.tasks.classify.trees import read_trees
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
+from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.task import Batch, Scores, Task
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
@@ -61,6 +62,9 @@ class ClassifierConfig:
     labels: tuple[str, ...]
     features: WordFeaturesConfig
     body: BcnConfig = field(default_factory=BcnConfig)
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels)
 
 
 class ClassifierNetwork(LabelNetwork[TextExample]):

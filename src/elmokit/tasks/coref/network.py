@@ -16,8 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import setting
-from elmokit.errors import ConfigError
+from elmokit.config import Depth, Positive, Rate, Share, Size, check, setting
 from elmokit.layers import LayerStack
 from elmokit.nn.padded import run_recurrent
 from elmokit.tasks.coref.document import Cluster, CorefDocument, Mention, Resolved, order_clusters
@@ -36,22 +35,18 @@ class CorefConfig:
     features: WordFeaturesConfig
     genres: tuple[str, ...] = ()
     speakers: bool = False
-    hidden: int = 200  # LSTM cells in each direction
-    lstm_layers: int = setting(1, "number of LSTM layers", was="layers")
-    scorer: int = 150  # units in each of the two hidden layers of the scorers
-    feature_dim: int = 20  # of widths, distances, speakers, genres
-    max_width: int = 10  # words of a span
-    kept: float = 0.4  # spans per word that survive pruning
-    antecedents: int = 250  # the nearest spans that are compared
-    dropout: float = 0.2
-    train_sentences: int = 50  # of a document in one step of training; a longer one is cut, each time elsewhere
+    hidden: Size = 200  # LSTM cells in each direction
+    lstm_layers: Depth = setting(1, "number of LSTM layers", was="layers")
+    scorer: Size = 150  # units in each of the two hidden layers of the scorers
+    feature_dim: Size = 20  # of widths, distances, speakers, genres
+    max_width: Size = 10  # words of a span
+    kept: Rate = 0.4  # spans per word that survive pruning
+    antecedents: Positive = 250  # the nearest spans that are compared
+    dropout: Share = 0.2
+    train_sentences: Positive = 50  # of a document in one step of training; a longer one is cut, each time elsewhere
 
     def __post_init__(self) -> None:
-        if min(self.max_width, self.antecedents, self.train_sentences) < 1 or self.kept <= 0:
-            raise ConfigError(
-                f"max_width {self.max_width}, antecedents {self.antecedents}, train_sentences {self.train_sentences} "
-                f"and kept {self.kept} must all be positive"
-            )
+        check(self)
 
 
 class Kept(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from elmokit.config import plain, setting
+from elmokit.config import Depth, Positive, Rate, Share, Size, plain, setting
 from elmokit.formats import format_of, read_jsonl, read_lines, sentence_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.coref.data import read_coref, write_coref
@@ -27,15 +27,15 @@ class CorefSettings:
     """Of the data, and of the network."""
 
     splitter: str = setting("english", "tokenizer that splits files without sentence breaks into sentences")
-    hidden: int = setting(200, "LSTM cells in each direction")
-    lstm_layers: int = setting(1, "number of LSTM layers", was="layers")
-    scorer: int = setting(150, "units in each of the two hidden layers of the scorers")
-    feature_dim: int = setting(20, "width of the vectors of span widths, distances, speakers and genres")
-    max_width: int = setting(10, "longest span, in words")
-    kept: float = setting(0.4, "spans per word that survive pruning")
-    antecedents: int = setting(250, "number of earlier spans that a span is compared with, the nearest")
-    dropout: float = setting(0.2, "dropout on the LSTM's output and in the scorers")
-    train_sentences: int = setting(50, "sentences of a document in one step of training; longer documents are cut")
+    hidden: Size = setting(200, "LSTM cells in each direction")
+    lstm_layers: Depth = setting(1, "number of LSTM layers", was="layers")
+    scorer: Size = setting(150, "units in each of the two hidden layers of the scorers")
+    feature_dim: Size = setting(20, "width of the vectors of span widths, distances, speakers and genres")
+    max_width: Size = setting(10, "longest span, in words")
+    kept: Rate = setting(0.4, "spans per word that survive pruning")
+    antecedents: Positive = setting(250, "number of earlier spans that a span is compared with, the nearest")
+    dropout: Share = setting(0.2, "dropout on the LSTM's output and in the scorers")
+    train_sentences: Positive = setting(50, "sentences of a document in one step of training; longer documents are cut")
 
 
 class Coreference(Task[CorefDocument, Resolved]):

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import setting
+from elmokit.config import Share, Size, setting
 from elmokit.nn.padded import SharedDropout, align, pool_max, pool_mean, run_recurrent
 
 
 @dataclass(frozen=True, slots=True)
 class EsimConfig:
-    hidden: int = setting(300, "LSTM cells in each direction, and the width of the projection and the classifier")
-    dropout: float = setting(0.5, "dropout on the input of each part of the network")
+    hidden: Size = setting(300, "LSTM cells in each direction, and the width of the projection and the classifier")
+    dropout: Share = setting(0.5, "dropout on the input of each part of the network")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from elmokit.formats.streams import source_name
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
 from elmokit.tasks.entail.network import Esim, EsimConfig, Side
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
+from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.task import Batch, Scores, Task, two_texts
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
@@ -62,6 +63,9 @@ class PairConfig:
     labels: tuple[str, ...]
     features: WordFeaturesConfig
     body: EsimConfig = field(default_factory=EsimConfig)
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels)
 
 
 class PairNetwork(LabelNetwork[PairExample]):

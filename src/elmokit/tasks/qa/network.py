@@ -12,8 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import setting
-from elmokit.errors import ConfigError
+from elmokit.config import Share, Size, check, setting
 from elmokit.nn.padded import SharedDropout, align, masked_softmax, run_recurrent
 
 
@@ -21,12 +20,11 @@ from elmokit.nn.padded import SharedDropout, align, masked_softmax, run_recurren
 class BidafConfig:
     """The published network for SQuAD."""
 
-    hidden: int = setting(90, "GRU cells in each direction; the layers between have twice the width")
-    dropout: float = setting(0.2, "dropout on the input of every layer, the same for all words of a text")
+    hidden: Size = setting(90, "GRU cells in each direction; the layers between have twice the width")
+    dropout: Share = setting(0.2, "dropout on the input of every layer, the same for all words of a text")
 
     def __post_init__(self) -> None:
-        if self.hidden < 1:
-            raise ConfigError(f"hidden is {self.hidden}; expected 1 or more")
+        check(self)
 
 
 class Side(NamedTuple):
@@ -137,6 +135,7 @@ class SelfAttention(nn.Module):
 
 def best_spans(ends: Ends, *, longest: int) -> tuple[Tensor, Tensor, Tensor]:
     """The most likely span of at most `longest` words: its first word, its last word, its log probability. (B,) each"""
+    longest = min(longest, ends.end.shape[1])
     far = nn.functional.pad(ends.end, (0, longest - 1), value=-torch.inf)  # (B, T + longest - 1)
     joint = ends.start[..., None] + far.unfold(1, longest, 1)  # (B, T, longest): by start and length
     score, place = joint.flatten(1).max(dim=1)  # (B,), (B,)

@@ -17,8 +17,8 @@ import torch
 from rich.markup import escape
 from torch import Tensor
 
-from elmokit.config import setting
-from elmokit.errors import ConfigError, InputError
+from elmokit.config import Count, Positive, setting
+from elmokit.errors import InputError
 from elmokit.formats import read_lines
 from elmokit.formats.jsonl import unit_of
 from elmokit.formats.records import read_records
@@ -43,17 +43,9 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 class QuestionSettings(BidafConfig):
     """Of the data, beside those of the network."""
 
-    longest_answer: int = setting(17, "longest answer, in words")
-    longest_passage: int = setting(400, "longest passage, in words; the rest is cut off; 0: no limit")
+    longest_answer: Positive = setting(17, "longest answer, in words")
+    longest_passage: Count = setting(400, "longest passage, in words; the rest is cut off; 0: no limit")
     tokenizer: str = setting("english", "tokenizer of the texts: english, unicode or whitespace")
-
-    def __post_init__(self) -> None:
-        BidafConfig.__post_init__(self)
-        if self.longest_answer < 1 or self.longest_passage < 0:
-            raise ConfigError(
-                f"longest_answer is {self.longest_answer} and longest_passage {self.longest_passage}; "
-                "expected 1 or more, and 0 or more"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ class AnswererConfig:
 
     features: WordFeaturesConfig
     body: BidafConfig = field(default_factory=BidafConfig)
-    longest_answer: int = 17
+    longest_answer: Positive = 17
 
 
 class AnswererNetwork(Network[Question, Answer]):

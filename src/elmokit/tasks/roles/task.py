@@ -16,13 +16,13 @@ import torch
 from rich.markup import escape
 from torch import Tensor, nn
 
-from elmokit.config import setting
-from elmokit.errors import ConfigError, InputError
+from elmokit.config import Depth, Share, Size, check, setting
+from elmokit.errors import InputError
 from elmokit.formats import format_of, read_lines
 from elmokit.nn.crf import Allowed, Crf
 from elmokit.nn.highway_lstm import HighwayLstm, HighwayLstmConfig
 from elmokit.tasks.classes import part_of
-from elmokit.tasks.labels import legal_transitions, list_labels, read_spans
+from elmokit.tasks.labels import check_labels, legal_transitions, list_labels, read_spans
 from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions, write_columns
 from elmokit.tasks.roles.scores import PREDICATE, score_roles
 from elmokit.tasks.saved import TaskModel
@@ -38,14 +38,13 @@ MARKS = "put asterisks around each predicate: Mary *sold* her car"
 class RolesBody:
     """The published network."""
 
-    predicate_dim: int = setting(100, "width of the embedding that marks the predicate")
-    hidden: int = setting(300, "LSTM cells of a layer")
-    lstm_layers: int = setting(8, "number of LSTM layers, of alternating direction", was="layers")
-    dropout: float = setting(0.1, "dropout on the states of each LSTM, the same for all words of a sentence")
+    predicate_dim: Size = setting(100, "width of the embedding that marks the predicate")
+    hidden: Size = setting(300, "LSTM cells of a layer")
+    lstm_layers: Depth = setting(8, "number of LSTM layers, of alternating direction", was="layers")
+    dropout: Share = setting(0.1, "dropout on the states of each LSTM, the same for all words of a sentence")
 
     def __post_init__(self) -> None:
-        if self.predicate_dim < 1:
-            raise ConfigError(f"predicate_dim is {self.predicate_dim}; expected 1 or more")
+        check(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,9 @@ class RolesConfig:
     labels: tuple[str, ...]
     features: WordFeaturesConfig
     body: RolesBody = field(default_factory=RolesBody)
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import setting
+from elmokit.config import Depth, Share, Size, check, setting
 from elmokit.errors import ConfigError, InputError
 from elmokit.nn.crf import Allowed, Crf
 from elmokit.nn.padded import SharedDropout, run_recurrent
-from elmokit.tasks.labels import Scheme, legal_transitions, read_spans
+from elmokit.tasks.labels import Scheme, check_labels, legal_transitions, read_spans
 from elmokit.tasks.task import Batch, Network
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence
@@ -69,15 +69,13 @@ class TaggerConfig:
     labels: tuple[str, ...]
     features: WordFeaturesConfig
     scheme: Scheme | None = "IOBES"
-    hidden: int = 200  # LSTM cells in each direction
-    lstm_layers: int = setting(2, "number of LSTM layers", was="layers")
-    dropout: float = 0.25  # on what goes into each LSTM and on what comes out
+    hidden: Size = 200  # LSTM cells in each direction
+    lstm_layers: Depth = setting(2, "number of LSTM layers", was="layers")
+    dropout: Share = 0.25  # on what goes into each LSTM and on what comes out
 
     def __post_init__(self) -> None:
-        if len(set(self.labels)) != len(self.labels) or not self.labels:
-            raise ConfigError(f"labels {self.labels}: expected at least one, and each once")
-        if self.lstm_layers < 1 or self.hidden < 1:
-            raise ConfigError(f"{self.lstm_layers} layers of {self.hidden} cells; expected at least one")
+        check(self)
+        check_labels(self.labels)
 
     def ids(self, tags: Sequence[str]) -> list[int]:
         """The numbers of one sentence's labels."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rich.markup import escape
 
-from elmokit.config import setting
+from elmokit.config import Depth, Share, Size, setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import format_of, read_columns, read_conllu, read_lines, read_sentences
 from elmokit.formats.streams import source_name
@@ -43,9 +43,9 @@ class TaggingSettings:
     )
     labels: Labels = setting("auto", "what is labelled: spans (IOB1, IOB2, IOBES) or words; auto: as the labels look")
     scheme: Scheme = setting("IOBES", "scheme of the labels inside the network, whatever the files have")
-    hidden: int = setting(200, "LSTM cells in each direction")
-    lstm_layers: int = setting(2, "number of LSTM layers", was="layers")
-    dropout: float = setting(0.25, "dropout on the input of each LSTM and on the output")
+    hidden: Size = setting(200, "LSTM cells in each direction")
+    lstm_layers: Depth = setting(2, "number of LSTM layers", was="layers")
+    dropout: Share = setting(0.25, "dropout on the input of each LSTM and on the output")
 
 
 class Tagging(Task[TaggedExample, TaggedSentence]):

@@ -1,0 +1,131 @@
+"""train and ablate when something goes wrong: two at once, signals, a full disk, files that are gone."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_task_commands import command, data, options
+
+Cli = Callable[..., Any]
+Process = Callable[..., "subprocess.Popen[bytes]"]
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+sys.argv = ["elmokit", *sys.argv[2:]]
+from elmokit.__main__ import main
+main()
+"""
+__all__ = ["data"]  # a fixture
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals, locks and limits of Unix")
+
+
+def wait_for(path: Path, running: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + 120
+    while not path.exists() and running.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert path.exists(), running.communicate()
+
+
+def stopped(running: "subprocess.Popen[bytes]", number: signal.Signals) -> list[str]:
+    """Ends a process with a signal; its last lines."""
+    running.send_signal(number)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 128 + number, said
+    return said.decode().splitlines()
+
+
+def on_a_full_disk(size: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """`elmokit ARGUMENTS...` where no file can be larger than `size` bytes."""
+    called = [sys.executable, "-c", LIMITED, str(size), *map(str, arguments)]
+    return subprocess.run(called, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_training_is_stopped_and_resumed(
+    cli: Cli, process: Process, data: Path, model_folder: Path, number: signal.Signals
+) -> None:
+    output = data / "model"
+    arguments = command(data, model_folder, output, *options(epochs=30, patience=30))
+    running = process(*arguments)
+    wait_for(output / "checkpoint.pt", running)
+    second = cli(*arguments)
+    assert (second.code, "another process is training into it" in second.err) == (2, True), second.err
+    other = cli(*arguments, "--restart")
+    assert (other.code, "another process is training into it" in other.err) == (2, True), other.err
+    assert (output / "checkpoint.pt").exists()
+    lines = stopped(running, number)
+    assert [line for line in lines if line.startswith("elmokit: ")] == lines[-1:]
+    assert "the same command resumes an unfinished run" in lines[-1]
+    finished = cli(*arguments)
+    assert finished.code == 0, finished.err
+    assert "resuming after epoch" in finished.err
+    assert {path.name for path in output.iterdir()} == {
+        *("config.json", "training.json", "weights.safetensors", "words.txt"),
+    }
+
+
+def test_a_full_disk_leaves_the_last_good_state(cli: Cli, process: Process, data: Path, model_folder: Path) -> None:
+    output = data / "model"
+    arguments = command(data, model_folder, output, *options(epochs=30, patience=30))
+    full = on_a_full_disk(1000, *arguments)  # the layers do not fit
+    assert full.returncode == 2, full.stderr
+    assert full.stderr.splitlines()[-1].startswith(f"elmokit: {data / 'cache' / 'layers'}: cannot be written")
+    assert "Traceback" not in full.stderr
+    assert not list((data / "cache" / "layers").iterdir())
+    running = process(*arguments)
+    wait_for(output / "checkpoint.pt", running)
+    stopped(running, signal.SIGTERM)
+    before = (output / "checkpoint.pt").read_bytes()
+    full = on_a_full_disk(10_000, *arguments)  # the next checkpoint does not fit
+    assert full.returncode == 2, full.stderr
+    assert "checkpoint.pt: cannot be written: " in full.stderr.splitlines()[-1]
+    assert "Traceback" not in full.stderr
+    assert (output / "checkpoint.pt").read_bytes() == before
+    assert cli(*arguments).code == 0
+
+
+def test_a_full_disk_when_a_model_is_saved(cli: Cli, data: Path, model_folder: Path) -> None:
+    output = data / "model"
+    arguments = command(data, model_folder, output, *options(epochs=1))
+    assert cli(*arguments).code == 0
+    size = (output / "weights.safetensors").stat().st_size
+    whole = {path.name: path.read_bytes() for path in output.iterdir()}
+    other = command(data, model_folder, data / "other", *options(epochs=1, hidden=9))
+    full = on_a_full_disk(size // 2, *other)
+    assert (full.returncode, full.stderr.count("cannot be written")) == (2, 1), full.stderr
+    assert not (data / "other" / "config.json").exists()
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == whole
+    full = on_a_full_disk(100, "apply", output, data / "train.txt", "-o", data / "found.jsonl")
+    assert full.returncode == 2, full.stderr
+    assert f"{data / 'found.jsonl'}: cannot be written" in full.stderr
+    assert not (data / "found.jsonl").exists()
+
+
+def test_files_that_are_gone_are_told(cli: Cli, data: Path, model_folder: Path) -> None:
+    (data / "dev.txt").unlink()
+    gone = cli(*command(data, model_folder, data / "model"))
+    assert (gone.code, f"{data / 'dev.txt'}: no such file" in gone.err) == (2, True), gone.err
+    assert not (data / "model").exists()
+
+
+def test_two_ablations_into_one_folder(cli: Cli, process: Process, data: Path, model_folder: Path) -> None:
+    output = data / "ablation"
+    more = ["--variants", "none", "--seeds", 2, "--shares", 100, *options(epochs=10, patience=10)]
+    arguments = ["ablate", *command(data, model_folder, output, *more)[1:]]
+    running = process(*arguments)
+    wait_for(output / "running" / "none-100pct-seed1" / "checkpoint.pt", running)
+    second = cli(*arguments)
+    assert (second.code, "another process is training into it" in second.err) == (2, True), second.err
+    assert "resumes an unfinished run" in stopped(running, signal.SIGTERM)[-1]
+    finished = cli(*arguments)
+    assert finished.code == 0, finished.err
+    assert sorted(path.name for path in (output / "cells").iterdir()) == [
+        *("none-100pct-seed1.json", "none-100pct-seed2.json"),
+    ]
+    assert not (output / "lock").exists()
