@@ -199,7 +199,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
              "valid_every": 200, "valid_tokens": 20_000, "checkpoint_every": 200, "log_every": 10},
     "small": {"cell_dim": 1024, "projection_dim": 128, **_OFFICIAL},
     "medium": {"cell_dim": 2048, "projection_dim": 256, "learning_rate": 4e-3, **_OFFICIAL},
-    "original": {"cell_dim": 4096, "projection_dim": 512, "n_highway": 2, **_OFFICIAL},
+    "original": {"cell_dim": 4096, "projection_dim": 512, "n_highway": 2, "learning_rate": 1e-3, **_OFFICIAL},
 }  # fmt: skip
 
 
