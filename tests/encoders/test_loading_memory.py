@@ -65,7 +65,7 @@ def small_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     [
         ("float32", "float32", 1, 1.5),
         ("float32", "float32", 8, 1.5),
-        ("float32", "int8", 1, 1.5),
+        pytest.param("float32", "int8", 1, 1.5, marks=IN_C),
         pytest.param("int8", "int8", 1, 0.8, marks=IN_C),
         pytest.param("int4", "int8", 1, 0.8, marks=IN_C),
         pytest.param("bfloat16", "bfloat16", 1, 1.3, marks=IN_C),
