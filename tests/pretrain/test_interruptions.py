@@ -149,11 +149,12 @@ def test_two_processes_in_one_folder(text: Path, tmp_path: Path) -> None:
     second = runs.run_here(command)
     assert (second.status, second.said.count("\n")) == (2, 1)
     assert f"{folder}: another process trains there; wait until it ends" in second.said
-    runs.wait_for_step(folder, max(runs.losses_of(folder)) + 10, first)  # the first one goes on
+    runs.wait_for_step(folder, max(*runs.losses_of(folder), 30) + 10, first)  # the first goes on, past a checkpoint
     first.kill()
     runs.end(first)
     changed = runs.run_here(runs.pretraining(text, output=folder, steps=100_000, seed=2))
     assert "another process" not in changed.said  # the lock ends with its process
+    assert changed.status == 2  # the run that lies there has another seed
 
 
 def test_two_processes_prepare_one_text(text: Path, tmp_path: Path) -> None:
