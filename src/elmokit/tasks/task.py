@@ -7,7 +7,7 @@ of any task but this.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from elmokit.config import plain, revive
 from elmokit.errors import ConfigError, ElmokitError, InputError
-from elmokit.formats import read_lines
+from elmokit.formats import format_of, read_lines, read_sentences
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -140,8 +140,8 @@ class Task(ABC, Generic[E, P]):
         return sum(map(len, example.sentences))
 
     def read_text(self, path: str | Path, settings: Any, tokenizer: Tokenizer) -> list[E]:
-        """The examples of a file without labels: here, of each of its lines."""
-        return [example for line in read_lines(path) for example in self.from_text(line, tokenizer)]
+        """The examples of a file without labels: here, of each line of text or sentence of other formats."""
+        return [example for text in read_texts(path, tokenizer) for example in self.from_text(text, tokenizer)]
 
     def conll(self, example: E, prediction: P) -> str:
         """The lines of one example in a CoNLL file, for tasks that have such."""
@@ -158,6 +158,14 @@ class Task(ABC, Generic[E, P]):
     def describe(self, network: Network[E, P]) -> dict[str, Any]:
         """What a saved model says of its network."""
         return plain(network.config)
+
+
+def read_texts(path: str | Path, tokenizer: Tokenizer) -> Iterator[str]:
+    """The lines of a text file; of any other format that `elmokit embed` reads, the sentences."""
+    if format_of(path) == "text":
+        yield from read_lines(path)
+    else:
+        yield from (sentence.as_text for sentence in read_sentences(path, tokenizer=tokenizer, treebank=True))
 
 
 def two_texts(given: Any) -> tuple[str, str]:

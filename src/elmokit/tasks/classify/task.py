@@ -13,7 +13,7 @@ from rich.markup import escape
 from torch import Tensor
 
 from elmokit.config import setting
-from elmokit.formats import read_lines
+from elmokit.formats import format_of, read_lines, read_sentences
 from elmokit.formats.records import RecordFormat
 from elmokit.formats.streams import source_name
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
@@ -145,8 +145,12 @@ class Classification(Task[TextExample, ClassPrediction]):
         return predictions[0]
 
     def read_text(self, path: str | Path, settings: ClassifySettings, tokenizer: Tokenizer) -> list[TextExample]:
-        """The text column of CSV, TSV and JSON lines, whatever else they hold; of any other file its lines."""
+        """The text column of CSV, TSV and JSON lines, the lines of text, or the sentences of any other format."""
         format = named_format(path)
+        if format is None and format_of(path) != "text":
+            return [
+                TextExample(found) for found in read_sentences(path, tokenizer=tokenizer, treebank=True) if len(found)
+            ]
         if format is None:
             return super().read_text(path, settings, tokenizer)
         return _read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)

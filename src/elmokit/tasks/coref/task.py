@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from elmokit.config import Depth, Positive, Rate, Share, Size, plain, setting
-from elmokit.formats import format_of, read_jsonl, read_lines, sentence_of
+from elmokit.formats import format_of, read_jsonl, read_lines, read_sentences, sentence_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.coref.data import read_coref, write_coref
 from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentences
@@ -134,6 +134,9 @@ class Coreference(Task[CorefDocument, Resolved]):
                     else:
                         documents.append(CorefDocument("text", place_sentences([sentence_of(unit, tokenizer).tokens])))
                 return documents
+            case "conllu" | "parquet":
+                sentences = read_sentences(path, tokenizer=tokenizer, treebank=True)
+                return [CorefDocument("text", place_sentences([sentence.tokens for sentence in sentences]))]
         return self.from_text("\n".join(read_lines(path)), tokenizer)
 
     def show(self, example: CorefDocument, prediction: Resolved) -> str:

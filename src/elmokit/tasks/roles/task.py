@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.config import Depth, Share, Size, check, setting
 from elmokit.errors import InputError
-from elmokit.formats import format_of, read_lines
+from elmokit.formats import format_of
 from elmokit.nn.crf import Allowed, Crf
 from elmokit.nn.highway_lstm import HighwayLstm, HighwayLstmConfig
 from elmokit.tasks.classes import part_of
@@ -27,7 +27,7 @@ from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions
 from elmokit.tasks.roles.scores import PREDICATE, score_roles
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
-from elmokit.tasks.task import Batch, Network, Scores, Task
+from elmokit.tasks.task import Batch, Network, Scores, Task, read_texts
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -186,7 +186,7 @@ class SemanticRoles(Task[Proposition, Roles]):
         """JSON lines and columns by their names, with or without labels; of any other file its lines, marked."""
         if format_of(path) in ("jsonl", "columns"):
             return read_propositions(path, predicate_column=settings.predicate_column, labelled=False)
-        found = [example for line in read_lines(path) for example in read_marked(line, tokenizer)]
+        found = [example for text in read_texts(path, tokenizer) for example in read_marked(text, tokenizer)]
         if not found:
             raise InputError(f"{path}: no predicate is marked; {MARKS}")
         return found
