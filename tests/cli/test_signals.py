@@ -124,9 +124,12 @@ def test_workers_end_quietly(start: Start, tmp_path: Path) -> None:
     forking = """
 import os, signal, elmokit.cli.inputs
 def forking(*args, **options):
+    reading, writing = os.pipe()
     child = os.fork()
     if not child:
+        os.write(writing, b"!")
         time.sleep(60)
+    os.read(reading, 1)  # Python forgets a signal that comes while the child is not ready
     os.kill(child, signal.SIGTERM)
     print("there", flush=True)
     assert os.waitpid(child, 0)[1] == signal.SIGTERM
