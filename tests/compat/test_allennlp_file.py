@@ -112,7 +112,10 @@ def test_command(files: Files, tmp_path: Path) -> None:
     ran = command(lines, out, "--average", "--batch-size", "2", *model)
     assert (ran.returncode, ran.stderr) == (0, "")
     wanted = embed(files, tmp_path / "wanted.hdf5", output_format="average", batch_size=2)
-    for key, values in contents(out).items():
+    made = contents(out)
+    assert made.pop("sentence_to_index") == wanted.pop("sentence_to_index")
+    assert made.keys() == wanted.keys()
+    for key, values in made.items():
         np.testing.assert_allclose(values, wanted[key], atol=1e-6)  # the other process may have other threads
     ran = command(lines, out, "--top", "--forget-sentences", "--stateless", "--batch-size", "1", *model)
     assert ran.returncode == 0, ran.stderr

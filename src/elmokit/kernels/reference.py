@@ -26,6 +26,8 @@ def reference_lstm(
 ) -> tuple[Tensor, LstmState]:
     """`recurrent` (gates, h) multiplies h by the recurrent matrices, adds the gates and may overwrite them."""
     h, c = state  # (R, B, P), (R, B, H)
+    if not steps:  # no sentences
+        return x.new_zeros(len(x), 0, h.shape[2]), state
     w_x, w_h = weights.x.transpose(1, 2), weights.h.transpose(1, 2)  # (R, D, 4H), (R, P, 4H)
     w_p = None if weights.projection is None else weights.projection.transpose(1, 2)  # (R, H, P)
     bias = weights.bias.unsqueeze(1)  # (R, 1, 4H)

@@ -92,8 +92,6 @@ class TorchLstm(nn.Module):
     def forward(
         self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
     ) -> tuple[Tensor, LstmState]:
-        if not steps:  # no sentences
-            return x.new_zeros(len(x), 0, state.h.shape[-1]), state
         add = self._add if has_onednn() else None
         return reference_lstm(x, self.weights, state, steps, self.rules, keep=keep, recurrent=add)
 
