@@ -6,6 +6,7 @@ Exit status: 0 done; 1 standard output was closed, or a bug; 2 something to corr
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+INTERRUPTING = getattr(signal, "SIGURG", None) if hasattr(signal, "pthread_kill") else None
 KEPT = "finished files are kept, and the same command resumes an unfinished run"
 
 
@@ -64,11 +66,15 @@ class _Signals:
 
     A second signal ends the process on the spot; files survive that as they survive a kill. Signals that are ignored
     (nohup, background jobs) stay ignored. `came` holds the numbers of those that came.
+
+    A signal that arrives just before the main thread begins to wait (for a pipe, say), or that another thread receives,
+    does not end that wait. The watcher therefore interrupts the main thread with SIGURG until its handler has run.
     """
 
     def __init__(self) -> None:
         self.came: list[int] = []
         self._answered = threading.Lock()
+        self._raised = threading.Event()
 
     def __enter__(self) -> "_Signals":
         self._before: dict[int, Any] = {}
@@ -83,6 +89,7 @@ class _Signals:
             os.register_at_fork(after_in_child=self._in_child)
         numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
         self._before = {n: signal.signal(n, self._stop) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+        self._interrupted = signal.signal(INTERRUPTING, lambda *_: None) if INTERRUPTING else None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,10 +98,13 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_IGN if self.came else handler)  # the end is near: the status is settled
         self._before = {}
+        self._raised.set()
         signal.set_wakeup_fd(self._woken)
         os.close(self._writing)  # ends the watcher
         self._watcher.join()
         os.close(self._reading)
+        if INTERRUPTING:
+            signal.signal(INTERRUPTING, self._interrupted)
 
     def answer(self) -> None:
         """The one line."""
@@ -106,11 +116,18 @@ class _Signals:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.came.append(number)
-        raise StoppedError
+        if not self._raised.is_set():  # once: another signal must not break the clearing up
+            self._raised.set()
+            raise StoppedError
 
     def _watch(self) -> None:
         again = False
-        while data := os.read(self._reading, 1):
+        while True:
+            while again and not self._raised.is_set() and not select.select([self._reading], [], [], 0.1)[0]:
+                if INTERRUPTING:
+                    signal.pthread_kill(threading.main_thread().ident or 0, INTERRUPTING)
+            if not (data := os.read(self._reading, 1)):
+                return
             handler = signal.getsignal(data[0])
             if handler != self._stop:
                 if answer := getattr(handler, "answer", None):  # pre-training has an answer of its own

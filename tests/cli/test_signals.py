@@ -1,8 +1,10 @@
 """Ctrl-C, SIGTERM and a closed terminal: one line at once, the exit status that is documented, nothing spoilt."""
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 import models
+from elmokit.__main__ import StoppedError, _Signals
 from elmokit.encoders import Elmo
 from elmokit.index import Index
 
@@ -140,3 +143,31 @@ elmokit.cli.inputs.read_inputs = forking
     _, said = running.communicate(timeout=60)
     assert running.returncode == 0, said
     assert b"stopped" not in said
+
+
+def test_a_signal_that_does_not_end_a_wait() -> None:
+    """One that came just before the wait began, or that another thread received: the main thread still stops."""
+    reading, writing = os.pipe()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def receive() -> None:
+        time.sleep(0.2)  # the main thread waits now
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    receiver = threading.Thread(target=receive)
+    rescue = threading.Timer(30, os.write, (writing, b"x"))  # without the fix the read below would wait for ever
+    try:
+        with _Signals() as signals:
+            receiver.start()
+            rescue.start()
+            with pytest.raises(StoppedError):
+                os.read(reading, 1)
+            assert set(signals.came) == {signal.SIGTERM}
+            assert not rescue.finished.is_set()
+    finally:
+        rescue.cancel()
+        for number, handler in before.items():  # they were left ignored, as at the end of a process
+            signal.signal(number, handler)
+        receiver.join()
+        os.close(reading)
+        os.close(writing)

@@ -107,7 +107,12 @@ def start(command: list[str], *, before: list[str] | None = None) -> subprocess.
 
 
 def end(process: subprocess.Popen[str], *, timeout: float = 120) -> Ended:
-    _, said = process.communicate(timeout=timeout)
+    try:
+        _, said = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
     return Ended(process.returncode, said)
 
 
