@@ -1,0 +1,245 @@
+"""`Explorer`: what the page can ask for. Every method gives work in steps; see `elmokit.explore.steps`."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from elmokit.analysis.drift import DriftConfig
+from elmokit.encoders import Elmo, Encoder
+from elmokit.errors import InputError
+from elmokit.explore import blank, change, cloud, facts, groups, labels, sentence
+from elmokit.explore.cloud import Cloud
+from elmokit.explore.steps import Progress, Steps, packed
+from elmokit.index import Index
+from elmokit.lm import LanguageModel
+from elmokit.tasks.saved import TaskModel
+
+KEPT_BYTES = 384 << 20  # of clouds
+AT_ONCE = 1_500  # occurrences whose layers are computed without being asked for
+
+
+class Explorer:
+    """A model, and what was given beside it: indexes, task models, training runs, probes. May be used by many threads.
+
+    Indexes and task models are known by their names. The language model is loaded when it is first needed.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        indexes: Mapping[str, Index] | None = None,
+        tasks: Mapping[str, TaskModel[Any, Any]] | None = None,
+        runs: Sequence[Path] = (),
+        probes: Sequence[Path] = (),
+        model: str | None = None,
+        lm: Callable[[], LanguageModel] | None = None,
+    ) -> None:
+        self.encoder, self.model = encoder, model
+        self.indexes, self.tasks = dict(indexes or {}), dict(tasks or {})
+        self.runs = {_free(path.name, k): path for k, path in enumerate(runs)}
+        self.probes = facts.read_probes(probes)
+        self._load_lm = lm or self._own_lm
+        self._lm: LanguageModel | None = None
+        self._lock = Lock()
+        self._clouds: OrderedDict[tuple[Any, ...], Cloud] = OrderedDict()
+
+    def about(self) -> Steps[dict[str, Any]]:
+        """All that was given, in facts."""
+        yield Progress(0, 1)
+        return {
+            "model": {**facts.describe_model(self.encoder), "given": self.model},
+            "predicts": self._predicts(),
+            "indexes": [
+                {**facts.describe_index(name, index), "fits": index.manifest.model == self.encoder.fingerprint}
+                for name, index in self.indexes.items()
+            ],
+            "tasks": [labels.describe_task(name, model) for name, model in self.tasks.items()],
+            "runs": list(self.runs),
+            "probes": self.probes,
+            "projections": cloud.methods(),
+        }
+
+    def sentence(self, texts: Sequence[str]) -> Steps[dict[str, Any]]:
+        return sentence.compare_sentences(self.encoder, texts)
+
+    def nearest(self, index: str, text: str, position: int) -> Steps[dict[str, Any]]:
+        return sentence.nearest_words(self._index(index), self.encoder, text, position)
+
+    def blank(self, text: str, n: int = 12) -> Steps[dict[str, Any]]:
+        yield Progress(0, 1, "loading the language model" if self._lm is None else "")
+        return (yield from blank.fill_or_score(self.lm, text, n=n))
+
+    def words(self, index: str, prefix: str = "", most: int = 40) -> Steps[dict[str, Any]]:
+        """The most frequent words of an index that begin so."""
+        yield Progress(0, 1)
+        words, folded = self._index(index).words, prefix.casefold()
+        found = [(word, n) for word, n in words.items() if word.casefold().startswith(folded)]
+        found.sort(key=lambda pair: (-pair[1], pair[0]))
+        return {"words": [{"word": word, "count": count} for word, count in found[:most]]}
+
+    def word(
+        self,
+        indexes: Sequence[str],
+        word: str,
+        *,
+        layers: str = "some",
+        projection: str = "pca",
+        limit: int = cloud.MOST_POINTS,
+    ) -> Steps[dict[str, Any]]:
+        """The occurrences of a word as lines and points.
+
+        `layers` "own": as the index holds them; "all": every layer of the model; "some": all if there are few.
+        """
+        found = yield from self._cloud(indexes, word, limit)
+        fits = all(index.manifest.model == self.encoder.fingerprint for index in found.indexes)
+        if layers == "all" and not fits:
+            raise InputError("the index was made with another model, so other layers cannot be computed; load that one")
+        if layers == "all" or (layers == "some" and fits and len(found) <= AT_ONCE):
+            found = yield from cloud.all_layers(found, self.encoder)
+        yield Progress(0, 1, "projecting")
+        points = cloud.project(found, method=projection)
+        order = [name for name in self.encoder.layer_names if name in points]
+        order += [name for name in points if name not in order]
+        sources = sorted(set(found.sources))
+        return {
+            "word": word,
+            "spelled": found.spelled,
+            "total": found.total,
+            "indexes": list(indexes),
+            "side": packed(found.sides),
+            "own": found.own if found.own in points else order[-1],
+            "more": fits and not all(name in points for name in self.encoder.layer_names),
+            "layers": [{"name": name, "points": packed(points[name])} for name in order],
+            "lines": found.lines,
+            "sources": sources,
+            "source": packed(np.array([sources.index(s) for s in found.sources], dtype=np.int64)),
+            **({"apart": packed(groups.apart(found))} if len(indexes) == 2 and len(found) <= 2 * 4_000 else {}),
+        }
+
+    def groups(
+        self,
+        indexes: Sequence[str],
+        word: str,
+        *,
+        layer: str | None = None,
+        clusters: int | None = None,
+        limit: int = cloud.MOST_POINTS,
+    ) -> Steps[dict[str, Any]]:
+        """Sense groups of a word's occurrences."""
+        found = yield from self._cloud(indexes, word, limit)
+        yield Progress(0, 1, "grouping")
+        made = groups.group(found, layer=layer if layer in found.layers else None, clusters=clusters)
+        return {**made, "labels": packed(made["labels"])}
+
+    def substitutes(
+        self,
+        indexes: Sequence[str],
+        word: str,
+        examples: Sequence[Sequence[int]],
+        *,
+        limit: int = cloud.MOST_POINTS,
+    ) -> Steps[dict[str, Any]]:
+        """Substitutes for each group, from its typical occurrences."""
+        found = yield from self._cloud(indexes, word, limit)
+        if any(not 0 <= k < len(found) for some in examples for k in some):
+            raise InputError(f"an occurrence was asked for that is not there; there are {len(found)}")
+        return {"groups": (yield from groups.substitutes(found, self.lm, examples))}
+
+    def similar(
+        self,
+        indexes: Sequence[str],
+        word: str,
+        number: int,
+        *,
+        layer: str | None = None,
+        limit: int = cloud.MOST_POINTS,
+    ) -> Steps[dict[str, Any]]:
+        """How like one occurrence all others are."""
+        found = yield from self._cloud(indexes, word, limit)
+        if not 0 <= number < len(found):
+            raise InputError(f"occurrence {number} was asked for, but there are {len(found)}")
+        return {"scores": packed(groups.similar_to(found, number, layer=layer if layer in found.layers else None))}
+
+    def change(self, first: str, second: str, *, by: str = "prt", min_count: int = 10) -> Steps[dict[str, Any]]:
+        config = DriftConfig(by=by, min_count=min_count, per_word=max(200, min_count), examples=0)  # type: ignore[arg-type]
+        return change.rank_words(self._index(first), self._index(second), config=config)
+
+    def answer(self, task: str, text: str, second: str = "") -> Steps[dict[str, Any]]:
+        if task not in self.tasks:
+            raise InputError(f"no task model {task!r}; there are {', '.join(self.tasks) or 'none'}")
+        return labels.answer(self.tasks[task], text, second)
+
+    def layers(self, index: str) -> Steps[dict[str, Any]]:
+        return facts.context_by_layer(self.encoder, self._index(index))
+
+    def run(self, name: str) -> Steps[dict[str, Any]]:
+        """The curves of a training, as far as it has come."""
+        if name not in self.runs:
+            raise InputError(f"no run {name!r}; there are {', '.join(self.runs) or 'none'}")
+        yield Progress(0, 1)
+        return facts.read_run(self.runs[name])
+
+    @property
+    def lm(self) -> LanguageModel:
+        """The language model that the encoder is a part of."""
+        with self._lock:
+            if self._lm is None:
+                self._lm = self._load_lm()
+            return self._lm
+
+    def _own_lm(self) -> LanguageModel:
+        if not self._predicts():
+            raise InputError(
+                f"{self.encoder.source} gives vectors, not probabilities; start with an ELMo that has a softmax, such "
+                "as the bundled model"
+            )
+        assert isinstance(self.encoder, Elmo)
+        return LanguageModel(self.encoder.pretrained, device=self.encoder.device, tokenizer=self.encoder.tokenizer)
+
+    def _predicts(self) -> bool:
+        return isinstance(self.encoder, Elmo) and self.encoder.pretrained.softmax is not None
+
+    def _index(self, name: str) -> Index:
+        if name not in self.indexes:
+            raise InputError(f"no index {name!r}; there are {', '.join(self.indexes) or 'none'}")
+        return self.indexes[name]
+
+    def _cloud(self, indexes: Sequence[str], word: str, limit: int) -> Steps[Cloud]:
+        """From what was kept, or from the indexes."""
+        key = (*indexes, word, limit)
+        with self._lock:
+            if key in self._clouds:
+                self._clouds.move_to_end(key)
+                return self._clouds[key]
+        opened = [self._index(name) for name in indexes]
+        if len({(index.manifest.model, index.settings.layers) for index in opened}) > 1:
+            raise InputError("the indexes were made with different models or layers; make both with the same")
+        made = yield from cloud.gather(opened, word, self.encoder, limit=limit)
+        with self._lock:
+            self._clouds[key] = made
+            while len(self._clouds) > 1 and sum(c.nbytes for c in self._clouds.values()) > KEPT_BYTES:
+                self._clouds.popitem(last=False)
+        return made
+
+
+def _free(name: str, number: int) -> str:
+    return name or f"run {number + 1}"
+
+
+def named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Folders by their last part, with as much before it as tells them apart."""
+    parts = [folder.expanduser().absolute().parts for folder in folders]
+    names: dict[str, Path] = {}
+    for k, folder in enumerate(folders):
+        length = 1
+        while length < len(parts[k]) and any(
+            parts[k][-length:] == other[-length:] for n, other in enumerate(parts) if n != k and other != parts[k]
+        ):
+            length += 1
+        names["/".join(parts[k][-length:])] = folder
+    return names

@@ -1,0 +1,196 @@
+"""What the views get, against the same computed another way."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elmokit.analysis.drift import measure_drift
+from elmokit.analysis.word_senses import SensesConfig, group_vectors
+from elmokit.encoders import Elmo
+from elmokit.errors import FormatError, InputError
+from elmokit.explore import Explorer
+from elmokit.explore.cloud import all_layers, gather, project
+from elmokit.explore.facts import read_probes, read_run
+from elmokit.explore.steps import Progress, finish, packed
+from elmokit.index import Index
+from elmokit.lm import LanguageModel
+
+BANKS = ("He sat on the bank of the river.", "She paid it in at the bank.")
+
+
+def unpacked(sent: dict[str, Any]) -> np.ndarray:
+    kind = np.dtype(sent["type"]).newbyteorder("<")
+    return np.frombuffer(base64.b64decode(sent["data"]), dtype=kind).reshape(sent["shape"])
+
+
+def test_the_products_give_the_cosines_of_every_mix(explorer: Explorer, elmo: Elmo) -> None:
+    found = finish(explorer.sentence(BANKS))
+    products = unpacked(found["products"])
+    weights, a, b = np.array([0.2, 0.5, 0.3]), 4, 9 + 6
+    assert found["sentences"][0]["tokens"][a]["text"] == found["sentences"][1]["tokens"][6]["text"] == "bank"
+
+    def mixed(x: int, y: int) -> float:
+        return float(np.einsum("i,j,ij->", weights, weights, products[:, :, x, y]))
+
+    own = [elmo.encode_tokens(text, layers="weights:0.2,0.5,0.3") for text in BANKS]
+    first, second = own[0][4], own[1][6]
+    cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+    assert mixed(a, b) / np.sqrt(mixed(a, a) * mixed(b, b)) == pytest.approx(cosine, abs=1e-4)
+
+
+def test_tokens_are_as_written_whatever_the_script(explorer: Explorer) -> None:
+    text = "  <script>  النهر  schön, “no”"
+    found = finish(explorer.sentence([text]))["sentences"][0]
+    for token in found["tokens"]:
+        assert found["text"][token["start"] : token["end"]] == token["text"]
+    assert "النهر" in [token["text"] for token in found["tokens"]]
+    with pytest.raises(InputError, match="no word"):
+        finish(explorer.sentence(["  "]))
+    with pytest.raises(InputError, match="expected 666 at most"):
+        finish(explorer.sentence(["word " * 700]))
+
+
+def test_nearest_words_of_the_corpus(explorer: Explorer) -> None:
+    found = finish(explorer.nearest("whole", BANKS[0], 4))
+    assert found["word"] == "bank"
+    scores = [context["score"] for context in found["contexts"]]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 8
+    with pytest.raises(InputError, match="no index 'none'"):
+        finish(explorer.nearest("none", BANKS[0], 4))
+
+
+def test_a_blank_and_a_sentence(explorer: Explorer) -> None:
+    found = finish(explorer.blank("He sat on the ___ of the river."))
+    lm = LanguageModel.from_pretrained()
+    expected = lm.fill("He sat on the ___ of the river.", n=12)
+    assert [w["word"] for w in found["both"]] == [w.word for w in expected.both or ()]
+    assert found["blank"] == 4
+    scored = finish(explorer.blank("He sat on the cheese of the river."))
+    words = [token["text"] for token in scored["tokens"]]
+    assert [w for w, marked in zip(words, scored["surprising"], strict=True) if marked] == ["cheese"]
+    assert sum(scored["forward"]) > scored["totals"]["forward"]  # which has the sentence's end, too
+    with pytest.raises(InputError, match="found 2 blanks"):
+        finish(explorer.blank("a ___ b ___"))
+
+
+def test_a_cloud_has_every_layer_in_one_projection(explorer: Explorer, elmo: Elmo, indexes: dict[str, Path]) -> None:
+    found = finish(explorer.word(["whole"], "bank"))
+    n = len(found["lines"])
+    assert found["total"] == n == sum(Index.open(indexes["whole"]).words[w] for w in ("bank", "Bank"))
+    assert [layer["name"] for layer in found["layers"]] == ["token", "lstm1", "lstm2"]
+    token, _, top = (unpacked(layer["points"]) for layer in found["layers"])
+    assert np.ptp(token[:, 0]) < 0.05 < np.ptp(top[:, 0])  # one word has one vector there
+    assert found["sources"] == ["first.txt", "second.txt"]
+    assert {line[1] for line in found["lines"]} <= {"bank", "Bank"}
+    cloud = finish(gather([Index.open(indexes["whole"])], "bank", elmo))
+    finish(all_layers(cloud, elmo))
+    assert np.abs(cloud.vectors("lstm2") - Index.open(indexes["whole"]).vectors(cloud.rows)).max() < 0.1
+    one, other = (unpacked(packed(project(cloud)[name])) for name in ("lstm1", "lstm2"))
+    assert np.abs(np.mean(one * other)) > 0  # the same axes: neither is noise to the other
+
+
+def test_an_index_of_all_layers_needs_no_model(elmo: Elmo, indexes: dict[str, Path]) -> None:
+    cloud = finish(gather([Index.open(indexes["layered"])], "river", elmo))
+    assert list(cloud.layers) == ["lstm2", "lstm1", "token"]
+    held = cloud.vectors("lstm1")
+    cloud.layers = {"lstm2": cloud.layers["lstm2"]}
+    finish(all_layers(cloud, elmo))
+    assert np.abs(cloud.vectors("lstm1") - held).max() < 0.1
+
+
+def test_groups_and_what_tells_them(explorer: Explorer, indexes: dict[str, Path]) -> None:
+    made = finish(explorer.groups(["whole"], "bank", clusters=2))
+    labels = unpacked(made["labels"])
+    assert [group["size"] for group in made["groups"]] == np.bincount(labels).tolist()
+    lines = finish(explorer.word(["whole"], "bank"))["lines"]
+    assert len(labels) == len(lines)
+    index = Index.open(indexes["whole"])
+    rows = np.sort(np.concatenate([index.rows_of(word) for word in index.spelled("bank")]))
+    expected = group_vectors(index.vectors(rows), (), SensesConfig(clusters=2))
+    assert [set(np.flatnonzero(labels == k)) for k in range(2)] == [set(group.uses) for group in expected.groups]
+    for number, group in enumerate(made["groups"]):
+        assert group["around"]
+        assert (labels[group["examples"]] == number).all()
+    said = finish(explorer.substitutes(["whole"], "bank", [group["examples"] for group in made["groups"]]))["groups"]
+    assert all(words and all(w["word"].lower() != "bank" for w in words) for words in said)
+    scores = unpacked(finish(explorer.similar(["whole"], "bank", 3))["scores"])
+    assert scores[3] == pytest.approx(1, abs=1e-4)
+    assert scores.argmax() == 3
+    with pytest.raises(InputError, match="did you mean"):
+        finish(explorer.word(["whole"], "bannk"))
+    with pytest.raises(InputError, match="is not in"):
+        finish(explorer.word(["empty"], "bank"))
+
+
+def test_the_rest_of_a_large_cloud_joins_the_nearest_group(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = unpacked(finish(explorer.groups(["whole"], "the", clusters=2))["labels"])
+    monkeypatch.setattr("elmokit.explore.groups.MOST_GROUPED", len(whole) // 2)
+    some = unpacked(finish(explorer.groups(["whole"], "the", clusters=2))["labels"])
+    same = float((whole == some).mean())
+    assert max(same, 1 - same) > 0.8
+    assert len(some) == len(whole) > 100
+
+
+def test_change_is_that_of_drift(explorer: Explorer, indexes: dict[str, Path]) -> None:
+    found = finish(explorer.change("first", "second", by="apd", min_count=4))
+    opened = [Index.open(indexes[name]) for name in ("first", "second")]
+    word = found["words"][0]["word"]
+    expected = measure_drift(opened[0], opened[1], words=[word])
+    assert not expected or found["words"][0]["apd"] == pytest.approx(expected[0].apd, abs=1e-6)
+    values = [one["apd"] for one in found["words"]]
+    assert values == sorted(values, reverse=True)
+    assert not {"the", "of"} & {one["word"] for one in found["words"]}
+    both = finish(explorer.word(["first", "second"], "bank"))
+    assert set(unpacked(both["side"]).tolist()) == {0, 1}
+    assert unpacked(both["apart"]).min() >= -1e-5
+    with pytest.raises(InputError, match="no word occurs"):
+        finish(explorer.change("first", "second", min_count=10_000))
+    with pytest.raises(InputError, match="different models or layers"):
+        finish(explorer.word(["first", "layered"], "bank"))
+
+
+def test_layers_of_the_model(explorer: Explorer) -> None:
+    layers = finish(explorer.layers("whole"))["layers"]
+    same = [layer["same"] for layer in layers]
+    assert same[0] == pytest.approx(1, abs=0.02)
+    assert same[0] > same[1] > layers[1]["others"]
+    about = finish(explorer.about())
+    assert about["model"]["layers"] == ["token", "lstm1", "lstm2"]
+    assert about["model"]["parts"]["parameters"]["total"] > 1e6
+    assert {index["name"]: index["fits"] for index in about["indexes"]}["whole"]
+    json.dumps(about)
+    with pytest.raises(InputError, match="holds no words"):
+        finish(explorer.layers("empty"))
+
+
+def test_curves_of_a_run_that_is_still_being_written(tmp_path: Path) -> None:
+    lines = [{"step": k, "time": 1.0, "loss": 9.0 - k / 1000, "epoch": 0.1} for k in range(2000)]
+    lines.append({"step": 1999, "time": 2.0, "perplexity": 55.5})
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"step": 2000, "lo', encoding="utf-8")
+    run = read_run(tmp_path)
+    assert set(run["curves"]) == {"loss", "perplexity"}
+    assert len(run["curves"]["loss"]) == 800
+    assert run["curves"]["loss"][-1] == [1999, pytest.approx(7.001)]
+    assert read_run(tmp_path / "nothing")["curves"] == {}
+
+
+def test_probes_of_a_file(tmp_path: Path) -> None:
+    record = {"encoder": "en", "label": "upos", "view": "0 token", "accuracy": 0.9, "control": 0.7, "sentences": 10}
+    (tmp_path / "probe.json").write_text(json.dumps([record]), encoding="utf-8")
+    assert read_probes([tmp_path / "probe.json"])[0]["accuracy"] == 0.9
+    (tmp_path / "other.json").write_text('{"a": 1}', encoding="utf-8")
+    with pytest.raises(FormatError, match=r"elmokit probe -o"):
+        read_probes([tmp_path / "other.json"])
+
+
+def test_work_comes_in_steps(explorer: Explorer) -> None:
+    steps = explorer.change("first", "second", min_count=4)
+    first = next(steps)
+    assert isinstance(first, Progress)
+    assert 0 == first.done < first.total
+    steps.close()  # the user has moved on
