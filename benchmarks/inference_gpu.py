@@ -25,7 +25,7 @@ import torch
 
 from elmokit.batch import build_batch
 from elmokit.encoders import Elmo
-from elmokit.encoders.elmo.cuda_graphs import filled_words
+from elmokit.encoders.elmo._cuda_graphs import filled_words
 from elmokit.encoders.results import per_sentence
 from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
 from elmokit.nn.char_cnn import TokenEncoderConfig

@@ -19,7 +19,7 @@ T = 20
 
 def _variants() -> dict[str, dict[str, object]]:
     """What differs from the default plan, at the original size and 1,024 rows."""
-    from elmokit.kernels.triton.pieces import Tile
+    from elmokit.kernels.triton._pieces import Tile
 
     def tiles(field: str, *shapes: tuple[int, ...], **more: object) -> dict[str, dict[str, object]]:
         return {f"{field} {'x'.join(map(str, s))}{_named(more)}": {field: Tile(*s), **more} for s in shapes}
@@ -66,8 +66,8 @@ class Run:
 
 def _stack(run: Run) -> Callable[[], object]:
     """`layers` layers, residual from the second on, as in the biLM; forward, and backward of everything if `grad`."""
+    from elmokit.kernels.triton._lstm_plan import choose_plan
     from elmokit.kernels.triton.lstm import triton_lstm
-    from elmokit.kernels.triton.lstm_plan import choose_plan
 
     D, H, P = SIZES[run.size]
     R, B, steps = 2, run.rows, run.steps or (run.rows,) * T

@@ -63,8 +63,8 @@ _LIBRARY = (("hoist", False), ("library_project", True), ("library_feed", True),
 
 def check_lstm(case: Case) -> dict[str, float]:
     """Largest absolute error of the outputs, relative errors of each gradient, training against inference."""
+    from elmokit.kernels.triton._lstm_plan import choose_plan
     from elmokit.kernels.triton.lstm import triton_lstm
-    from elmokit.kernels.triton.lstm_plan import choose_plan
 
     _poison()
     dtype = getattr(torch, case.dtype)

@@ -27,7 +27,7 @@ from elmokit.pretrain.config import PretrainConfig, load_config
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.run import codec_spec, pretrain, training_dtype
-from elmokit.pretrain.step import GraphedStep, Step, TypeCodes
+from elmokit.pretrain.step import CudaGraphStep, Step, TypeCodes
 from elmokit.pretrain.windows import Position, WindowPlan, windows
 
 
@@ -106,7 +106,7 @@ def parts(config: PretrainConfig, text: PreparedCorpus, device: torch.device) ->
     result = {"host: one window": (time.perf_counter() - started) / 20}
     print(f"  {len(batches[3][0].types)} word types in a window of {config.rows} x {config.window}")
     noise = torch.rand(objective.noise_shape())
-    kind = GraphedStep if device.type == "cuda" else Step
+    kind = CudaGraphStep if device.type == "cuda" else Step
     step = kind(objective, config, codes, batch_rows=config.rows, device=device)
     for batch in batches[:3]:
         step(batch, noise, 1e-3)

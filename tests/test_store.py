@@ -110,7 +110,7 @@ class TestOtherFormats:
 
     @pytest.mark.parametrize("layers", ["average", "all"])
     def test_parquet(self, elmo: Elmo, tmp_path: Path, layers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("elmokit.store.parquet.GROUP_BYTES", 3 * 12 * 4)  # rows of one sentence in several groups
+        monkeypatch.setattr("elmokit.store._parquet.GROUP_BYTES", 3 * 12 * 4)  # rows of one sentence in several groups
         write_vectors(elmo, LINES, tmp_path / "out.parquet", options=StoreOptions(layers=layers))
         table = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
         names = ["vector"] if layers == "average" else ["layer0", "layer1", "layer2"]

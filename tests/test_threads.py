@@ -166,7 +166,7 @@ def test_static_vectors() -> None:
 @pytest.mark.parametrize("kind", ["bert", "gpt"])
 def test_transformers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transformer_models = pytest.importorskip("transformer_models")
-    monkeypatch.setattr("elmokit.encoders.transformer.pieces.MOST_WORDS", 20)  # remembered, and often forgotten
+    monkeypatch.setattr("elmokit.encoders.transformer._pieces.MOST_WORDS", 20)  # remembered, and often forgotten
     model = getattr(transformer_models, kind)()
 
     def new() -> Callable[[Any], Any]:

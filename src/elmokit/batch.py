@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.chars import Codec, Rows
+from elmokit.chars import Codec, TypeRows
 from elmokit.text import Sentence
 
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ class TokenBatch:
     """A batch of sentences with their boundaries. Types 0 and 1 are the boundary rows; padding points at type 0."""
 
     words: tuple[str, ...]  # the U - 2 distinct words of types[2:]
-    types: Rows  # (U, W)
+    types: TypeRows  # (U, W)
     index: NDArray[np.int64]  # (B, T), boundaries included
     lengths: NDArray[np.int64]  # (B,), boundaries included
 

@@ -16,7 +16,7 @@ from elmokit.errors import WeightsError
 
 __all__ = ["ByteCodec", "Codec", "CodecSpec", "DictionaryCodec", "WordCodec"]
 
-Rows = NDArray[np.int32]
+TypeRows = NDArray[np.int32]
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 
@@ -29,10 +29,10 @@ class Codec(Protocol):
     """Word types to rows; `begin` and `end` are the rows of the sentence boundaries."""
 
     width: int
-    begin: Rows  # (W,)
-    end: Rows  # (W,)
+    begin: TypeRows  # (W,)
+    end: TypeRows  # (W,)
 
-    def encode(self, words: Sequence[str]) -> Rows:  # (U, W)
+    def encode(self, words: Sequence[str]) -> TypeRows:  # (U, W)
         ...
 
     def overlong(self, word: str) -> bool:
@@ -54,12 +54,12 @@ class ByteCodec:
         self.begin = self._row([SENTENCE_BEGIN])
         self.end = self._row([SENTENCE_END])
 
-    def _row(self, ids: list[int]) -> Rows:
+    def _row(self, ids: list[int]) -> TypeRows:
         row = np.full(self.width, PAD, dtype=np.int32)
         row[: len(ids) + 2] = [WORD_BEGIN, *ids, WORD_END]
         return row
 
-    def encode(self, words: Sequence[str]) -> Rows:
+    def encode(self, words: Sequence[str]) -> TypeRows:
         room = self.width - 2
         cut = [word.encode("utf-8", "ignore")[:room] for word in words]
         lengths = np.fromiter(map(len, cut), dtype=np.int64, count=len(cut))  # (U,)
@@ -92,7 +92,7 @@ class WordCodec:
         self.end = np.array([self.ids[EOS]], dtype=np.int32)
         self.unknown = self.ids[UNK]
 
-    def encode(self, words: Sequence[str]) -> Rows:
+    def encode(self, words: Sequence[str]) -> TypeRows:
         ids = [self.ids.get(word, self.unknown) for word in words]
         return np.array(ids, dtype=np.int32).reshape(-1, 1)
 
@@ -115,7 +115,7 @@ class DictionaryCodec:
         self.begin = self._row("<bos>", ["<bos>"])
         self.end = self._row("<eos>", ["<eos>"])
 
-    def _row(self, word: str, symbols: Sequence[str]) -> Rows:
+    def _row(self, word: str, symbols: Sequence[str]) -> TypeRows:
         row: list[int] = []
         if self.words is not None:
             row.append(self.words.get(word, self.words["<oov>"]))
@@ -125,7 +125,7 @@ class DictionaryCodec:
             row += ids + [known["<pad>"]] * (self.max_characters - len(ids))
         return np.array(row, dtype=np.int32)
 
-    def encode(self, words: Sequence[str]) -> Rows:
+    def encode(self, words: Sequence[str]) -> TypeRows:
         rows = np.empty((len(words), self.width), dtype=np.int32)
         for k, word in enumerate(words):
             cut = word[: self.max_characters - 2]

@@ -27,6 +27,7 @@ __all__ = ["LayerChoice", "LayerStack"]
 if TYPE_CHECKING:
     from torch import Tensor
 
+Vectors = NDArray[np.float32]
 Values = TypeVar("Values", "Tensor", NDArray[np.float32])
 
 Kind = Literal["all", "average", "concat", "weights", "mix"]

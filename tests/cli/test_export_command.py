@@ -38,8 +38,8 @@ def test_what_does_not_go_together(cli: Cli, model_folder: Path, tmp_path: Path)
 
 def test_without_onnx(cli: Cli, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    monkeypatch.delitem(sys.modules, "elmokit.export.onnx_graph", raising=False)
-    monkeypatch.delitem(sys.modules, "elmokit.export.onnx_bilm", raising=False)
+    monkeypatch.delitem(sys.modules, "elmokit.export._onnx_graph", raising=False)
+    monkeypatch.delitem(sys.modules, "elmokit.export._onnx_bilm", raising=False)
     done = cli("export", model_folder, "-o", tmp_path / "made")
     assert done.code == 2
     assert "pip install 'elmokit[onnx]'" in done.err

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 import models
 from elmokit.batch import index_words
 from elmokit.encoders import Elmo
-from elmokit.encoders.elmo.cuda_graphs import (
+from elmokit.encoders.elmo._cuda_graphs import (
     MIN_WORDS,
     MOST_GRAPHS,
     MOST_ROWS,
     MOST_STEPS,
     MOST_WORDS,
+    CudaGraphs,
     Filled,
-    Graphs,
     Recurring,
     bucket,
     filled_layers,
@@ -56,7 +56,7 @@ def test_shapes_are_few() -> None:
 
 def test_only_small_batches_are_taken() -> None:
     def take(rows: int, tokens: int) -> bool:
-        return Graphs.take([Sentence.of(["w"] * tokens)] * rows)
+        return CudaGraphs.take([Sentence.of(["w"] * tokens)] * rows)
 
     assert take(1, 0)
     assert take(MOST_ROWS, MOST_STEPS - 2)
@@ -110,7 +110,7 @@ def test_a_graph_that_cannot_be_recorded_is_done_without(name: str) -> None:
     elmo = Elmo(MODELS[name].pretrained, device="cpu")
     runner, text = elmo.placed(), [Sentence.of(["a", "bc"]), Sentence.of(["c"])]
     expected = runner.stack(text).values
-    runner.graphs = graphs = Graphs(runner.bilm, filling=runner.codec.begin)
+    runner.graphs = graphs = CudaGraphs(runner.bilm, filling=runner.codec.begin)
     elmo.forget_words()
     assert torch.equal(elmo.run(text).values, expected), "the first time goes without"
     assert bucket(2, 4) in graphs.kept.once

@@ -21,8 +21,7 @@ from elmokit.kernels.cpu.inference import TorchLstm
 from elmokit.kernels.cpu.int8 import Int8Matrix
 from elmokit.lm import LanguageModel
 from elmokit.nn.lstm import LstmLayer
-from elmokit.weights import Pretrained, load_pretrained, save_pretrained
-from elmokit.weights import inference as prepare
+from elmokit.weights import Pretrained, inference, load_pretrained, save_pretrained
 from elmokit.weights.storage import StoredTensors
 
 # As wide as makes rounding average out, small enough to run in milliseconds.
@@ -157,10 +156,10 @@ class TestStoredInt8:
     def test_runs_as_it_is_stored(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
         for library, mode in ((object(), torch.int8), (None, torch.float32)):
-            monkeypatch.setattr(prepare, "c_library", lambda library=library: library)
+            monkeypatch.setattr(inference, "c_library", lambda library=library: library)
             elmo = Elmo.from_pretrained(tmp_path, device="cpu")
             assert elmo.dtype == load_encoder(tmp_path, device="cpu").dtype == mode
-            assert prepare.usual_mode(elmo.pretrained, torch.device("cuda")) == torch.float32
+            assert inference.usual_mode(elmo.pretrained, torch.device("cuda")) == torch.float32
         assert Elmo(MODEL.pretrained, device="cpu").dtype == torch.float32
         assert elmo.fingerprint == Elmo.from_pretrained(tmp_path, device="cpu", dtype="int8").fingerprint
 
@@ -227,7 +226,7 @@ class TestAuto:
 
 def test_int8_is_refused_where_it_cannot_run() -> None:
     with pytest.raises(InputError, match="int8 runs on a CPU, not on cuda"):
-        prepare.prepare(MODEL.pretrained, device=torch.device("cuda"), dtype=torch.int8)
+        inference.inference_model(MODEL.pretrained, device=torch.device("cuda"), dtype=torch.int8)
     with pytest.raises(InputError, match="dtype 'int8' does not fit here; expected auto or one of float32"):
         LanguageModel(MODEL.pretrained, device="cpu", dtype="int8")
 

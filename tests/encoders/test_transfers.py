@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.encoders import transfers
+from elmokit.encoders import _transfers as transfers
+from elmokit.encoders._transfers import download, grouped, locked, upload
 from elmokit.encoders.results import per_sentence
-from elmokit.encoders.transfers import download, grouped, locked, upload
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

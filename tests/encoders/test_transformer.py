@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import transformer_models
+from elmokit.encoders.transformer._windows import cut_windows
 from elmokit.encoders.transformer.encoder import Transformer, longest_input
-from elmokit.encoders.transformer.windows import cut_windows
 from elmokit.errors import InputError, MissingExtraError, WeightsError
 
 BERT, GPT = transformer_models.bert(), transformer_models.gpt()

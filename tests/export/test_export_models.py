@@ -162,14 +162,14 @@ def test_torch_program(tmp_path: Path) -> None:
 def test_an_export_that_differs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is compared with the model by running both, so a wrong graph cannot get through."""
     pretrained = models.tiny().pretrained
-    from elmokit.export import onnx_bilm as bilm_graph
+    from elmokit.export import _onnx_bilm as onnx_bilm
 
-    built = bilm_graph.bilm_graph
+    built = onnx_bilm.onnx_bilm
 
     def wrong(config, tensors):  # type: ignore[no-untyped-def]
         return built(replace(config, lstm=replace(config.lstm, forget_bias=0.9)), tensors)
 
-    monkeypatch.setattr(bilm_graph, "bilm_graph", wrong)
+    monkeypatch.setattr(onnx_bilm, "onnx_bilm", wrong)
     with pytest.raises(ElmokitError, match=r"vectors that differ by .* at most 1e-05 is allowed"):
         export_onnx(pretrained, tmp_path)
     assert not list(tmp_path.iterdir())

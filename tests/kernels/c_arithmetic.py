@@ -11,7 +11,7 @@ from torch import Tensor
 from elmokit.kernels import Filter, LstmRules, LstmState
 from elmokit.kernels.char_cnn import word_lengths
 from elmokit.kernels.cpu.c import Linear
-from elmokit.kernels.cpu.c.matrices import UNITS, sixteen_bits
+from elmokit.kernels.cpu.c._matrices import UNITS, sixteen_bits
 from elmokit.kernels.cpu.int8 import Int8Matrix, quantise
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.kernels.cpu.c import Compiled, c_library, library
+from elmokit.kernels.cpu.c import Compiled, c_library
+from elmokit.kernels.cpu.c import _library as library
 
 needs_library = pytest.mark.skipif(c_library() is None, reason="no compiler, no AVX2, or ELMOKIT_NATIVE=0")
 

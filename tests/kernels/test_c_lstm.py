@@ -16,8 +16,9 @@ from lstm_problems import Problem
 from torch import Tensor
 
 from elmokit.kernels import LstmRules, LstmState, reference_lstm
-from elmokit.kernels.cpu.c import CompiledLstm, c_library, lstm
-from elmokit.kernels.cpu.c.threads import side_by_side
+from elmokit.kernels.cpu.c import CompiledLstm, c_library
+from elmokit.kernels.cpu.c import _lstm as lstm
+from elmokit.kernels.cpu.c._threads import side_by_side
 from elmokit.kernels.cpu.int8 import dequantise
 
 LIBRARY = c_library()

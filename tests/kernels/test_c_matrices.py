@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.kernels.cpu.c.matrices import UNITS, Columns, PackedMatrix, sixteen_bits
+from elmokit.kernels.cpu.c._matrices import UNITS, Columns, PackedMatrix, sixteen_bits
 
 
 @given(

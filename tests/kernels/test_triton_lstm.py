@@ -15,9 +15,9 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if DEVICE == "cpu" and not INTERPRETED:
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
+from elmokit.kernels.triton._lstm_plan import Plan  # noqa: E402
+from elmokit.kernels.triton._pieces import Tile  # noqa: E402
 from elmokit.kernels.triton.lstm import triton_lstm  # noqa: E402
-from elmokit.kernels.triton.lstm_plan import Plan  # noqa: E402
-from elmokit.kernels.triton.pieces import Tile  # noqa: E402
 
 TILE = Tile(16, 16, 16, 4, 2)
 SMALL = {"gates": TILE, "project": TILE, "cell_backward": TILE, "feed_backward": TILE}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.pretrain.corpus.counting import WordCounter
+from elmokit.pretrain.corpus._counting import WordCounter
 from elmokit.pretrain.corpus.lexicon import Lexicon
 
 FIRST = ("<S>", "</S>", "<UNK>")
@@ -48,8 +48,8 @@ def test_fixed_words_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_large_tables_are_gathered_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.pretrain.corpus.counting._GATHERED_WORDS", 7)
-    monkeypatch.setattr("elmokit.pretrain.corpus.counting._FLUSH", 5)
+    monkeypatch.setattr("elmokit.pretrain.corpus._counting._GATHERED_WORDS", 7)
+    monkeypatch.setattr("elmokit.pretrain.corpus._counting._FLUSH", 5)
     counter = WordCounter(tmp_path, first=FIRST, most_words=20)
     for k in range(0, 60, 6):
         counter.add(counter.number([f"w{j:02d}" for j in range(k, k + 6)]), np.arange(60 - k, 54 - k, -1))

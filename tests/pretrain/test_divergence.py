@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import small_runs as runs
 
+from elmokit.pretrain._divergence import Watch
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.divergence import Watch
 from elmokit.pretrain.optimisation import rate_at
 from elmokit.pretrain.trainer import Stopped, step_rate
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import ConfigError
-from elmokit.pretrain.corpus.heldout import HeldOut, plan_heldout
+from elmokit.pretrain.corpus._heldout import HeldOut, plan_heldout
 
 
 def chosen(held: HeldOut, paragraphs: int, tokens: int = 10, step: int | None = None) -> np.ndarray:

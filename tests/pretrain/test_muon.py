@@ -10,8 +10,8 @@ import small_runs as runs
 import torch
 
 from elmokit.nn.bilm import initialise
+from elmokit.pretrain._muon import MOMENTUM, SIZE, inner_matrices, orthogonalise
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.muon import MOMENTUM, SIZE, inner_matrices, orthogonalise
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.optimisation import build_optimizer, rate_at
 

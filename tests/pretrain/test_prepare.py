@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import ConfigError, ElmokitError, FormatError, InputError
+from elmokit.pretrain.corpus._shards import ShardedCorpus
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.prepare import CorpusPlan, PrepareProgress, prepare
-from elmokit.pretrain.corpus.shards import ShardedCorpus
 from elmokit.pretrain.corpus.text import Corpus
 from elmokit.text import load_tokenizer
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmokit.errors import FormatError, InputError
-from elmokit.pretrain.corpus.shards import Shard, ShardedCorpus, ShardWriter
+from elmokit.pretrain.corpus._shards import Shard, ShardedCorpus, ShardWriter
 
 
 def written(folder: Path, sentences: list[list[int]], *, shard_tokens: int, piece: int = 3) -> ShardedCorpus:
@@ -43,7 +43,7 @@ def test_what_is_written_is_read(
 
 
 def test_gather_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.pretrain.corpus.shards._GATHERED_SENTENCES", 4)
+    monkeypatch.setattr("elmokit.pretrain.corpus._shards._GATHERED_SENTENCES", 4)
     sentences = [[k] * (1 + k % 3) for k in range(30)]
     corpus = written(tmp_path, sentences, shard_tokens=10)
     which = np.random.default_rng(0).permutation(30)

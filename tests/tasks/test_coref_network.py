@@ -12,10 +12,10 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError
 from elmokit.layers import LayerStack
+from elmokit.tasks.coref._spans import Spans, keep_spans, list_spans, mark_clusters
 from elmokit.tasks.coref.document import CorefDocument, Mention, Resolved, order_clusters, place_sentences
 from elmokit.tasks.coref.network import BUCKETS, CorefConfig, CorefNetwork, link, marginal_loss
 from elmokit.tasks.coref.scores import score_clusters
-from elmokit.tasks.coref.spans import Spans, keep_spans, list_spans, mark_clusters
 from elmokit.tasks.task import Batch
 from elmokit.tasks.words import WordBatch, WordFeaturesConfig, WordReader, WordVocabulary
 

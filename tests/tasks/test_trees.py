@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elmokit.errors import FormatError
 from elmokit.formats import read_lines
-from elmokit.tasks.classify.trees import LabelledTree, Phrase, read_trees
+from elmokit.tasks.classify._trees import LabelledTree, Phrase, read_trees
 
 
 def parse(*lines: str) -> list[LabelledTree]:

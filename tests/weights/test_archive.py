@@ -14,7 +14,8 @@ import torch
 from model_files import OPTIONS, WORDS, random_weights, write_model
 
 from elmokit.errors import WeightsError
-from elmokit.weights import Pretrained, archive, load_pretrained, save_pretrained
+from elmokit.weights import Pretrained, load_pretrained, save_pretrained
+from elmokit.weights import _archive as archive
 
 MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs" / "both"
 

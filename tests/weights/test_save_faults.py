@@ -18,7 +18,7 @@ PROGRAM = """
 import json, os, resource, signal, sys
 from pathlib import Path
 
-import elmokit.weights.hdf5, elmokit.weights.native
+import elmokit.weights.hdf5, elmokit.weights.own
 from elmokit.__main__ import main
 
 source, target, fault, times, *options = sys.argv[1:]

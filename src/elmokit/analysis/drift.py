@@ -24,9 +24,9 @@ from elmokit.analysis.neighbours import require_word
 from elmokit.errors import ElmokitWarning, InputError
 from elmokit.index import Index, Occurrence
 from elmokit.index.exact import centred
+from elmokit.layers import Vectors
 
 Measure = Literal["apd", "prt", "jsd"]
-Rows = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ def measure_drift(
     return sorted(found, key=lambda drift: (-getattr(drift, config.by), drift.word))
 
 
-def mean_distance(first: Rows, second: Rows) -> float:
+def mean_distance(first: Vectors, second: Vectors) -> float:
     """APD of directions (n, D) and (m, D): the mean over all pairs of 1 minus their cosine."""
     return float(1 - first.mean(axis=0) @ second.mean(axis=0))
 
 
-def distance_of_means(first: Rows, second: Rows) -> float:
+def distance_of_means(first: Vectors, second: Vectors) -> float:
     """PRT of directions (n, D) and (m, D)."""
     return float(_distances(first.mean(axis=0)[None], second.mean(axis=0)[None])[0])
 
@@ -114,7 +114,7 @@ def share_divergence(first: NDArray[np.int64], second: NDArray[np.int64]) -> flo
     return float((shares[there] * np.log2(shares[there] / half[there])).sum() / 2)
 
 
-def chance_of(first: Rows, second: Rows, *, shuffles: int, seed: int) -> float:
+def chance_of(first: Vectors, second: Vectors, *, shuffles: int, seed: int) -> float:
     """The share of random swaps of occurrences, the real one included, that move the means as far apart."""
     both, n = np.concatenate([first, second]), len(first)
     rng = np.random.default_rng(seed)
@@ -126,7 +126,7 @@ def chance_of(first: Rows, second: Rows, *, shuffles: int, seed: int) -> float:
     return float((1 + (apart >= distance_of_means(first, second) - 1e-7).sum()) / (1 + shuffles))
 
 
-def _measure(first: Index, second: Index, word: str, mean: Rows, config: DriftConfig) -> WordDrift:
+def _measure(first: Index, second: Index, word: str, mean: Vectors, config: DriftConfig) -> WordDrift:
     rows = [_some(index.rows_of(word), config.per_word) for index in (first, second)]
     a, b = (centred(index.vectors(some), mean) for index, some in zip((first, second), rows, strict=True))
     groups = group_directions(np.concatenate([a, b]), config.clusters, seed=config.seed)
@@ -144,7 +144,7 @@ def _measure(first: Index, second: Index, word: str, mean: Rows, config: DriftCo
     )
 
 
-def _examples(index: Index, rows: NDArray[np.int64], lean: Rows, count: int) -> tuple[Occurrence, ...]:
+def _examples(index: Index, rows: NDArray[np.int64], lean: Vectors, count: int) -> tuple[Occurrence, ...]:
     """The first rows with different sentences."""
     best: dict[str, Occurrence] = {}
     for k in np.argsort(-lean, kind="stable").tolist():
@@ -162,16 +162,16 @@ def _some(rows: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     return rows[np.linspace(0, len(rows) - 1, limit).round().astype(np.int64)]
 
 
-def _directions(vector: Rows) -> Rows:
+def _directions(vector: Vectors) -> Vectors:
     length = np.linalg.norm(vector)
     return vector / length if length > 0 else vector
 
 
-def _distances(a: Rows, b: Rows) -> Rows:
+def _distances(a: Vectors, b: Vectors) -> Vectors:
     """Cosine distances row by row; 0 from or to nothing. (n,)"""
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     products = (a * b).sum(axis=1)
-    cosines: Rows = np.divide(products, lengths, out=np.ones_like(products), where=lengths > 0)
+    cosines: Vectors = np.divide(products, lengths, out=np.ones_like(products), where=lengths > 0)
     return 1 - cosines
 
 

@@ -5,17 +5,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.float32]
+from elmokit.layers import Vectors
 
 
 class Groups(NamedTuple):
     """Which group each vector is in, and the groups' directions; no group is empty."""
 
     labels: NDArray[np.int64]  # (n,)
-    centres: Rows  # (k, D), of length 1
+    centres: Vectors  # (k, D), of length 1
 
 
-def group_directions(unit: Rows, k: int, *, seed: int = 0, starts: int = 4, rounds: int = 50) -> Groups:
+def group_directions(unit: Vectors, k: int, *, seed: int = 0, starts: int = 4, rounds: int = 50) -> Groups:
     """At most k groups of vectors (n, D) of length 1, the best of several starts; numbered by size, the largest first.
 
     Starting directions are drawn far from each other (k-means++), so a few runs are enough.
@@ -42,7 +42,7 @@ def group_directions(unit: Rows, k: int, *, seed: int = 0, starts: int = 4, roun
     return Groups(np.argsort(order)[best.labels], best.centres[order])
 
 
-def _spread(unit: Rows, k: int, rng: np.random.Generator) -> Rows:
+def _spread(unit: Vectors, k: int, rng: np.random.Generator) -> Vectors:
     chosen = [int(rng.integers(len(unit)))]
     far = 1 - unit @ unit[chosen[0]]  # (n,): distance to the nearest that is chosen
     while len(chosen) < k:
@@ -55,7 +55,7 @@ def _spread(unit: Rows, k: int, rng: np.random.Generator) -> Rows:
     return unit[chosen]
 
 
-def _directions(sums: Rows) -> Rows:
+def _directions(sums: Vectors) -> Vectors:
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-    unit: Rows = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
+    unit: Vectors = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
     return unit

@@ -10,15 +10,14 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elmokit.analysis.intervals import Interval, mean_interval
 from elmokit.analysis.pairs import DIGITS
 from elmokit.analysis.sense_files import Lemma, SenseIndex, SenseInstance, SenseSentence
 from elmokit.analysis.views import View
 from elmokit.encoders import Encoder
+from elmokit.layers import Vectors
 
-Vectors = NDArray[np.float32]
 Layers = Vectors | Sequence[Vectors]  # of a sentence, by view: (V, T, D), or several (T, D) of different width
 
 

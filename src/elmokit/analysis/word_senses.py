@@ -16,9 +16,8 @@ from elmokit.analysis.kmeans import group_directions
 from elmokit.encoders import Encoder
 from elmokit.encoders.encoder import Layers
 from elmokit.errors import InputError
+from elmokit.layers import Vectors
 from elmokit.text import Sentence
-
-Rows = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def group_senses(encoder: Encoder, uses: Sequence[Use], *, config: SensesConfig 
     return group_vectors(vectors, uses, config)
 
 
-def group_vectors(vectors: Rows, uses: Sequence[Use], config: SensesConfig) -> WordSenses:
+def group_vectors(vectors: Vectors, uses: Sequence[Use], config: SensesConfig) -> WordSenses:
     """The same with vectors (n, D) made before."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     u, s, _ = np.linalg.svd(centred, full_matrices=False)
@@ -124,7 +123,7 @@ def group_vectors(vectors: Rows, uses: Sequence[Use], config: SensesConfig) -> W
     return WordSenses(tuple(uses), tuple(groups), tried, points, (first, second))
 
 
-def silhouettes(unit: Rows, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def silhouettes(unit: Vectors, labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """How well each direction fits its group (Rousseeuw 1987), by cosine distance: from -1 to 1. (n,)
 
     (b - a) / max(a, b), a the mean distance to the others of its group, b to the nearest other group; 0 for a group
@@ -148,7 +147,7 @@ def silhouettes(unit: Rows, labels: NDArray[np.int64]) -> NDArray[np.float64]:
     return fitted
 
 
-def _grouped(unit: Rows, config: SensesConfig) -> tuple[NDArray[np.int64], dict[int, float]]:
+def _grouped(unit: Vectors, config: SensesConfig) -> tuple[NDArray[np.int64], dict[int, float]]:
     """The group of each vector, and how well other numbers of groups did."""
     if config.clusters is not None:
         labels = group_directions(unit, config.clusters, seed=config.seed).labels

@@ -43,20 +43,20 @@ def _verify(path: Path) -> str:
         return _said("prepared corpus")
     if (path / "weights.safetensors").is_file():
         from elmokit.tasks import TaskModel
-        from elmokit.weights.native import verify_native
+        from elmokit.weights.own import verify_own
 
         TaskModel.from_pretrained(path, device="cpu")  # compares the digest
         if (path / "encoder").is_dir():
-            verify_native(path / "encoder")
+            verify_own(path / "encoder")
         return _said("task model")
     if (path / "model.onnx").is_file() or (path / "model.pt2").is_file():
         from elmokit.export.described import Description
 
         return _said("exported model", complete=bool(Description.read(path).checksum))
     if (path / "model.safetensors").is_file():
-        from elmokit.weights.native import verify_native
+        from elmokit.weights.own import verify_own
 
-        verify_native(path)
+        verify_own(path)
         return _said("model")
     from elmokit.encoders.static.table import is_table, verify_table
 

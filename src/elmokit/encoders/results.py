@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.batch import in_order
+from elmokit.encoders._transfers import download, upload
 from elmokit.encoders.batches import BatchRunner, Placed
-from elmokit.encoders.transfers import download, upload
 from elmokit.errors import InputError
 from elmokit.kernels.cpu.copies import as_array, take_rows
 from elmokit.layers import LayerChoice, LayerStack

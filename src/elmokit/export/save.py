@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from elmokit.batch import TokenBatch
 from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError, WeightsError
-from elmokit.export.check import Checked, Layers, check
+from elmokit.export._check import Checked, Layers, check
 from elmokit.export.described import FILES, Description, Kind
 from elmokit.formats.atomic import atomic_path
 from elmokit.formats.tensors import file_checksum
@@ -40,8 +40,8 @@ def export_onnx(pretrained: Pretrained, folder: str | Path, *, dtype: Dtype = "f
     `dtype` is how weights are stored: "float16" halves the file, "int8" (a scale per row) quarters it. The model
     computes in float32 whichever it is. Refuses to write what onnxruntime computes differently from the model.
     """
-    from elmokit.export.onnx_bilm import bilm_graph
-    from elmokit.export.onnx_graph import write_model
+    from elmokit.export._onnx_bilm import onnx_bilm
+    from elmokit.export._onnx_graph import write_model
     from elmokit.export.session import OnnxSession
 
     if dtype not in ONNX_TYPES:
@@ -55,7 +55,7 @@ def export_onnx(pretrained: Pretrained, folder: str | Path, *, dtype: Dtype = "f
         )
 
     def write(path: Path) -> None:
-        write_model(bilm_graph(pretrained.config, packed), path)
+        write_model(onnx_bilm(pretrained.config, packed), path)
 
     def load(path: Path, described: Description) -> Callable[[TokenBatch], Layers]:
         return OnnxSession(path, described).layers
@@ -67,7 +67,7 @@ def export_torch(pretrained: Pretrained, folder: str | Path) -> ExportReport:
     """model.pt2, a torch.export program, and config.json; `torch.export.load` reads it without elmokit."""
     import torch
 
-    from elmokit.export.program import export_program
+    from elmokit.export._program import export_program
 
     def write(path: Path) -> None:
         program: ExportedProgram = export_program(pretrained)

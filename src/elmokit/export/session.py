@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.batch import TokenBatch
-from elmokit.chars import Rows
+from elmokit.chars import TypeRows
 from elmokit.errors import InputError, MissingExtraError, WeightsError
 from elmokit.export.described import Description
 
@@ -44,7 +44,7 @@ class OnnxSession:
         return values
 
 
-def trim(types: Rows, *, pad_id: int | None, widest: int) -> Rows:
+def trim(types: TypeRows, *, pad_id: int | None, widest: int) -> TypeRows:
     """Rows without the columns that are padding in every window: the maxima stay, the convolutions get shorter.
 
     After the longest word all windows are the same, and one of them is enough: as many columns of padding as the widest

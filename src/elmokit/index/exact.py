@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.index.segment import Rows, Segment
+from elmokit.index.segment import Segment
+from elmokit.layers import Vectors
 
 BLOCK = 512  # rows in float32 at once: few enough for a processor to keep near, and for their memory to be used again
 TINY = 1e-6  # shorter than that is nothing but rounding
@@ -21,10 +22,10 @@ class Nearest(NamedTuple):
     """The best rows of each query and how alike they are, the best first; -1 and -inf where there are no more."""
 
     rows: NDArray[np.int64]  # (Q, k)
-    scores: Rows  # (Q, k)
+    scores: Vectors  # (Q, k)
 
 
-def centred(vectors: Rows, mean: Rows) -> Rows:
+def centred(vectors: Vectors, mean: Vectors) -> Vectors:
     """Without the mean, and of length 1; what is the mean itself becomes zero. (n, D)"""
     left = np.asarray(vectors, dtype=np.float32) - mean
     lengths = np.sqrt(np.einsum("nd,nd->n", left, left))  # (n,)
@@ -32,7 +33,7 @@ def centred(vectors: Rows, mean: Rows) -> Rows:
     return left
 
 
-def scan(segments: Sequence[Segment], queries: Rows, mean: Rows, *, k: int, first: int = 0) -> Nearest:
+def scan(segments: Sequence[Segment], queries: Vectors, mean: Vectors, *, k: int, first: int = 0) -> Nearest:
     """The k nearest rows, from row `first` on, of each query (Q, D), which is centred already."""
     best, base = nothing(len(queries), k), 0
     for segment in segments:

@@ -13,9 +13,9 @@ from elmokit.errors import FormatError
 from elmokit.formats import sweep_drafts
 from elmokit.formats.resumable import Position, disk_errors, read_chunks
 from elmokit.formats.resumable import locked as locked_file
-from elmokit.index.hnsw import DESCRIPTION
+from elmokit.index._hnsw import DESCRIPTION
+from elmokit.index._selection import WordFilter
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
-from elmokit.index.selection import WordFilter
 from elmokit.index.settings import Manifest
 from elmokit.text import Sentence
 

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.given import Given, read_request
+from elmokit.index._hnsw import HnswGraph, checksum_of, load_usearch, make_graph
 from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
 from elmokit.index.growth import GrowthReport, add_text, drop_run, locked, read_segments
-from elmokit.index.hnsw import Graph, checksum_of, load_usearch, make_graph
-from elmokit.index.segment import Rows, Segment
+from elmokit.index.segment import Segment
 from elmokit.index.settings import MANIFEST, IndexSettings, Manifest, TextRun
+from elmokit.layers import Vectors
 
 SPARE = 4  # candidates taken from the graph for each neighbour
 EXPANSIONS = (64, 128, 256, 512, 1024)  # what `tune` tries
@@ -74,7 +75,7 @@ class View:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     @cached_property
-    def mean(self) -> Rows:
+    def mean(self) -> Vectors:
         total = sum((segment.total for segment in self.segments), start=np.zeros(self.manifest.width))
         return np.asarray(total / max(len(self), 1), dtype=np.float32)
 
@@ -82,14 +83,14 @@ class View:
     def words(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for segment in self.segments:
-            counts = np.bincount(segment.words, minlength=len(segment.vocabulary)).tolist()
+            counts = np.bincount(segment.word_ids, minlength=len(segment.vocabulary)).tolist()
             for word, count in zip(segment.vocabulary, counts, strict=True):
                 found[word] += count
         return found
 
     @cached_property
-    def graph(self) -> Graph | None:
-        return Graph.open(self.folder, width=self.manifest.width)
+    def graph(self) -> HnswGraph | None:
+        return HnswGraph.open(self.folder, width=self.manifest.width)
 
     def place(self, row: int) -> tuple[int, Segment, int]:
         """The number of a row's segment, the segment, and the row's number in it."""
@@ -98,7 +99,7 @@ class View:
         home = int(np.searchsorted(self.ends, row, side="right"))
         return home, self.segments[home], row - int(self.begins[home])
 
-    def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Rows:
+    def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Vectors:
         wanted = np.asarray(rows, dtype=np.int64)
         for row in (wanted.min(), wanted.max()) if wanted.size else ():
             self.place(int(row))
@@ -109,7 +110,7 @@ class View:
             found[here] = self.segments[home].vectors(wanted[here] - self.begins[home])
         return found
 
-    def search(self, given: Rows, *, k: int, exact: bool, expansion: int | None = None) -> Nearest:
+    def search(self, given: Vectors, *, k: int, exact: bool, expansion: int | None = None) -> Nearest:
         """The k nearest rows of each vector (Q, D); `expansion` is how far the graph is searched, else its own."""
         queries = centred(given, self.mean)
         if exact or self.graph is None:
@@ -122,7 +123,7 @@ class View:
             best = merge(best, scan(self.segments, queries, self.mean, k=k, first=len(self.graph)), k=k)
         return best
 
-    def search_rows(self, given: Rows, rows: NDArray[np.int64], *, k: int) -> Nearest:
+    def search_rows(self, given: Vectors, rows: NDArray[np.int64], *, k: int) -> Nearest:
         """The same among these rows only; exact."""
         queries, best = centred(given, self.mean), nothing(len(given), k)
         for at in range(0, len(rows), BLOCK):
@@ -277,7 +278,7 @@ class Index:
         return all(run.complete for run in self.manifest.runs)
 
     @property
-    def mean(self) -> Rows:
+    def mean(self) -> Vectors:
         """The mean of all vectors. (D,)"""
         return self._view.mean
 
@@ -287,7 +288,7 @@ class Index:
         return self._view.words
 
     @property
-    def graph(self) -> Graph | None:
+    def graph(self) -> HnswGraph | None:
         """The approximate index, where one has been made."""
         return self._view.graph
 
@@ -301,10 +302,10 @@ class Index:
         found, view = [np.zeros(0, dtype=np.int64)], self._view
         for segment, base in zip(view.segments, view.begins, strict=True):
             if (number := segment.vocabulary.get(word)) is not None:
-                found.append(np.flatnonzero(segment.words == number) + base)
+                found.append(np.flatnonzero(segment.word_ids == number) + base)
         return np.concatenate(found)
 
-    def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Rows:
+    def vectors(self, rows: Sequence[int] | NDArray[np.int64]) -> Vectors:
         """Rows as they were stored. (n, D)"""
         return self._view.vectors(rows)
 
@@ -314,7 +315,7 @@ class Index:
         text = segment.text(int(segment.sentences[at]))
         start, end = segment.spans[at].tolist()
         return Occurrence(
-            row, segment.spellings[int(segment.words[at])], text, start, end, int(segment.positions[at]), score
+            row, segment.spellings[int(segment.word_ids[at])], text, start, end, int(segment.positions[at]), score
         )
 
     def sentence_of(self, row: int) -> tuple[int, int]:
@@ -323,7 +324,7 @@ class Index:
         return home, int(segment.sentences[at])
 
     def search(
-        self, vectors: Rows, *, k: int = 10, exact: bool = False, rows: NDArray[np.int64] | None = None
+        self, vectors: Vectors, *, k: int = 10, exact: bool = False, rows: NDArray[np.int64] | None = None
     ) -> Nearest:
         """The k nearest occurrences of each vector (Q, D), or of one vector (D,).
 
@@ -343,7 +344,7 @@ class Index:
         checked = [segment.verify() for segment in view.segments]
         return all(checked) and (view.graph is None or bool(view.graph.description.checksum))
 
-    def make_graph(self, *, threads: int = 0, told: Callable[[int], None] = lambda rows: None) -> Graph:
+    def make_graph(self, *, threads: int = 0, told: Callable[[int], None] = lambda rows: None) -> HnswGraph:
         """Make or complete the approximate index. Needs usearch.
 
         threads  0 for all cores

@@ -24,9 +24,9 @@ from elmokit.errors import FormatError
 from elmokit.formats.resumable import Position
 from elmokit.formats.tensors import Stored, open_tensors, write_tensors
 from elmokit.index.settings import Precision
+from elmokit.layers import Vectors
 from elmokit.text import Sentence
 
-Rows = NDArray[np.float32]
 PATTERN = "segment-*.safetensors"
 ADVICE = "restore it from a copy, or make the index again"
 ARRAYS = {
@@ -62,7 +62,7 @@ class Progress:
         return f"{zlib.crc32(repr((self.run, self.sentences, self.digest)).encode()):08x}"
 
 
-def encode_rows(vectors: Rows, precision: Precision) -> tuple[NDArray[Any], Rows]:
+def encode_rows(vectors: Vectors, precision: Precision) -> tuple[NDArray[Any], Vectors]:
     """Codes (n, D) and scales (n,): a vector is its codes times its scale."""
     if precision == "float16":
         largest = np.finfo(np.float16).max
@@ -78,13 +78,13 @@ class SegmentWriter:
     def __init__(self, width: int, precision: Precision) -> None:
         self.width, self.precision = width, precision
         self.codes: list[NDArray[Any]] = []
-        self.scales: list[Rows] = []
+        self.scales: list[Vectors] = []
         self.places: list[NDArray[np.uint32]] = []  # (n, 5): word, sentence, position, begin, end
         self.vocabulary: dict[str, int] = {}
         self.texts: list[bytes] = []
         self.rows = 0
 
-    def add(self, sentence: Sentence, positions: Sequence[int], vectors: Rows) -> None:
+    def add(self, sentence: Sentence, positions: Sequence[int], vectors: Vectors) -> None:
         """The vectors (n, D) of a sentence's words at these positions."""
         text, spans = sentence.as_text, sentence.spans
         codes, scales = encode_rows(vectors, self.precision)
@@ -166,9 +166,9 @@ class Segment:
                 raise self._damaged(f"{name!r} does not have the checksum that it was written with")
         return bool(self._checksums)
 
-    def decode(self, start: int, stop: int) -> Rows:
+    def decode(self, start: int, stop: int) -> Vectors:
         """A stretch of vectors, copied from the file. (n, D)"""
-        decoded: Rows = self._file.read("codes", start, stop).astype(np.float32)
+        decoded: Vectors = self._file.read("codes", start, stop).astype(np.float32)
         decoded *= self.scales[start:stop, None]
         return decoded
 
@@ -180,7 +180,7 @@ class Segment:
         return self._file.map("codes")
 
     @cached_property
-    def scales(self) -> Rows:
+    def scales(self) -> Vectors:
         return self.read("scales")
 
     @cached_property
@@ -188,7 +188,7 @@ class Segment:
         return self.read("total")
 
     @cached_property
-    def words(self) -> NDArray[np.uint32]:
+    def word_ids(self) -> NDArray[np.uint32]:
         words = self.read("words")
         if words.size and int(words.max()) >= len(self.vocabulary):
             raise self._damaged(f"word {int(words.max())} of a vocabulary of {len(self.vocabulary)}")
@@ -245,9 +245,9 @@ class Segment:
             raise self._damaged(f"sentence {sentence} of {len(ends)}")
         return self._decoded(text[ends[sentence - 1] if sentence else 0 : ends[sentence]].tobytes())
 
-    def vectors(self, rows: NDArray[np.int64]) -> Rows:
+    def vectors(self, rows: NDArray[np.int64]) -> Vectors:
         """Single rows, decoded. (n, D)"""
-        decoded: Rows = self.codes[rows].astype(np.float32) * self.scales[rows, None]
+        decoded: Vectors = self.codes[rows].astype(np.float32) * self.scales[rows, None]
         return decoded
 
 

@@ -24,7 +24,7 @@ def word_means(index: Index, *, min_count: int = MIN_COUNT, limit: int = LIMIT) 
     for segment in index.segments:
         # (its own vocabulary,): the row in `sums`, or -1
         rows = np.array([place.get(word, -1) for word in segment.vocabulary], dtype=np.int64)
-        kinds = rows[segment.words]  # (n,)
+        kinds = rows[segment.word_ids]  # (n,)
         for at in range(0, len(segment), BLOCK):
             some = kinds[at : at + BLOCK]
             order = np.argsort(some, kind="stable")

@@ -14,22 +14,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elmokit.batch import build_batch, in_order, plan_batches
 from elmokit.errors import InputError
 from elmokit.export.described import Description
 from elmokit.export.session import CPU, OnnxSession
 from elmokit.formats.given import Given, Request, read_request
-from elmokit.layers import LayerChoice
+from elmokit.layers import LayerChoice, Vectors
 from elmokit.text import DeferredTokenizer, Sentence, Tokenizer
 
 __all__ = ["OnnxElmo", "OnnxEmbedding"]
 
 BATCH_TOKENS = 1024  # positions per batch: past it the products of all steps outgrow the caches
 AHEAD = 8  # batches read ahead, so that sentences of like length run together
-
-Vectors = NDArray[np.float32]
 
 
 class OnnxEmbedding(NamedTuple):

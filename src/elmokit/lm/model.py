@@ -16,7 +16,7 @@ from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.kernels import LstmState
-from elmokit.lm.output import OutputLayer
+from elmokit.lm._output import OutputLayer
 from elmokit.lm.predictions import (
     Candidate,
     Predictions,

@@ -9,7 +9,7 @@ from elmokit.batch import index_words
 from elmokit.chars import BOS, EOS
 from elmokit.encoders.elmo.runner import Runner
 from elmokit.errors import InputError
-from elmokit.lm.output import OutputLayer
+from elmokit.lm._output import OutputLayer
 from elmokit.nn.bilm import BiLM, Direction, State
 from elmokit.text import Sentence
 

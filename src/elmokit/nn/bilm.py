@@ -14,9 +14,9 @@ from elmokit.errors import ConfigError
 from elmokit.kernels import LstmState
 from elmokit.kernels.cpu.copies import sum_of, take_rows, zeros_of
 from elmokit.layers import LayerStack
+from elmokit.nn._pack import Packing
 from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig, LstmLayer
-from elmokit.nn.pack import Packing
 
 Direction = Literal["forward", "backward"]
 State = tuple[LstmState, ...]  # one per layer, rows in batch order

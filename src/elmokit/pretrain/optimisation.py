@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elmokit.pretrain._muon import Muon, inner_matrices
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.muon import Muon, inner_matrices
 
 
 def build_optimizer(config: PretrainConfig, module: nn.Module, *, cuda: bool) -> torch.optim.Optimizer:

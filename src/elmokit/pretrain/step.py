@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from elmokit.chars import ByteCodec, Codec, Rows, WordCodec
+from elmokit.chars import ByteCodec, Codec, TypeRows, WordCodec
 from elmokit.kernels import LstmState
 from elmokit.nn.bilm import State
 from elmokit.nn.softmax import AdaptiveSoftmax
@@ -88,7 +88,7 @@ class Step:
         return norm
 
 
-class GraphedStep(Step):
+class CudaGraphStep(Step):
     """The same step captured as a CUDA graph; one GPU, one part per batch."""
 
     def __init__(
@@ -200,7 +200,7 @@ class TypeCodes:
             return self.table[torch.from_numpy(types).to(self.device, non_blocking=True)].int()
         return torch.from_numpy(self._make(types)).to(self.device, non_blocking=True)
 
-    def _make(self, types: NDArray[np.int64]) -> Rows:
+    def _make(self, types: NDArray[np.int64]) -> TypeRows:
         rows = self.lexicon.rows(types, self.codec)
         rows[types == BOS_ID], rows[types == EOS_ID] = self.codec.begin, self.codec.end  # each codec has its own
         return rows

@@ -19,14 +19,14 @@ from torch import Tensor
 from elmokit.config import Amount, Count, Measured, Share, revive
 from elmokit.errors import ElmokitError, InputError, WeightsError
 from elmokit.kernels import LstmState
+from elmokit.pretrain._divergence import DivergedError, Watch
 from elmokit.pretrain.checkpoint import checkpoints, load_checkpoint, save_checkpoint, write_error
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.divergence import DivergedError, Watch
 from elmokit.pretrain.journal import Journal, Pace, duration, say
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.optimisation import rate_at
 from elmokit.pretrain.processes import StopSignals, World
-from elmokit.pretrain.step import Codes, GraphedStep, Step
+from elmokit.pretrain.step import Codes, CudaGraphStep, Step
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import Position, Prefetch, Sentences, Window, WindowPlan, windows
 
@@ -96,7 +96,7 @@ class Trainer:
         # adaptive softmax, whose shapes follow the targets.
         alone = world.device.type == "cuda" and world.size == 1 and config.accumulate == 1
         graph = alone and config.optimizer != "adagrad" and config.softmax != "adaptive"
-        kind = GraphedStep if graph else Step
+        kind = CudaGraphStep if graph else Step
         self.step = kind(objective, config, codes, batch_rows=batch_rows // world.size, device=world.device)
         self.progress = Progress(watch=Watch(shuffled=config.order == "shuffled"))
         self._saved: int | None = None  # the step of the last checkpoint

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.store.records import Record, SentenceIndex
+from elmokit.store._records import Record, SentenceIndex
 
 INDEX = "sentence_to_index"
 LARGEST_STRING = 1 << 20  # bytes of JSON written as the older tools did; a larger one goes to disk piece by piece

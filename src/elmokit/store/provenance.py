@@ -15,8 +15,8 @@ from pathlib import Path
 
 from elmokit import __version__
 from elmokit.config import Count, parse_json, plain
+from elmokit.store._parquet import read_metadata
 from elmokit.store.hdf5 import read_attribute
-from elmokit.store.parquet import read_metadata
 
 KEY = "elmokit"
 

@@ -18,11 +18,11 @@ from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats import atomic_path
 from elmokit.formats.given import Given, read_request
 from elmokit.formats.resumable import Log, disk_errors, open_log, read_chunks
-from elmokit.store.arrays import write_npz, write_safetensors
+from elmokit.store._arrays import write_npz, write_safetensors
+from elmokit.store._parquet import load_pyarrow, write_parquet
+from elmokit.store._records import Record, SentenceIndex
 from elmokit.store.hdf5 import write_hdf5
-from elmokit.store.parquet import load_pyarrow, write_parquet
 from elmokit.store.provenance import KEY, Provenance, read_provenance
-from elmokit.store.records import Record, SentenceIndex
 from elmokit.text import Sentence
 
 SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".safetensors")

@@ -14,9 +14,10 @@ import torch
 from elmokit.encoders import Encoder
 from elmokit.encoders.places import pick_device
 from elmokit.encoders.static.load import load_table
-from elmokit.encoders.static.table import Rows, WordTable
+from elmokit.encoders.static.table import WordTable
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats.resumable import locked
+from elmokit.layers import Vectors
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import CachedLayers, LayerSource, Told, TunedLayers
 from elmokit.tasks.saved import TaskModel
@@ -123,7 +124,7 @@ def train_network(
     return TaskModel(task, network, reader, setup, encoder=encoder, device=place, trained=trained)
 
 
-def words_of(setup: Setup, train: Sequence[E]) -> tuple[WordVocabulary, Rows | None]:
+def words_of(setup: Setup, train: Sequence[E]) -> tuple[WordVocabulary, Vectors | None]:
     """The words that have vectors of their own, and these vectors where a file has them."""
     own = setup.features
     if not own.vectors:

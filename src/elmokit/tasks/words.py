@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from elmokit.chars import ByteCodec
 from elmokit.config import Amount, Count, Pairs, Range, Share, SizeOrNone
 from elmokit.encoders.features import mix_layers, mix_penalty
-from elmokit.encoders.static.table import Rows
 from elmokit.errors import ConfigError, InputError
-from elmokit.layers import LayerChoice, LayerStack
+from elmokit.layers import LayerChoice, LayerStack, Vectors
 from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
 from elmokit.nn.mix import MixConfig, ScalarMix
 from elmokit.text import Sentence
@@ -197,7 +196,7 @@ class WordFeatures(nn.Module):
         return found * words.mask[..., None]
 
     @torch.no_grad()
-    def load_vectors(self, rows: Rows) -> None:
+    def load_vectors(self, rows: Vectors) -> None:
         """The vectors of all words of the vocabulary, in its order; unknown words get their mean."""
         if self.words is None or rows.shape != (len(self.words.weight) - SPECIAL, self.config.word_dim):
             expected = None if self.words is None else (len(self.words.weight) - SPECIAL, self.config.word_dim)

@@ -29,7 +29,7 @@ Otherwise a sentence ends at . ? ! or an ellipsis, with the quotes, brackets and
 import re
 from collections.abc import Iterator
 
-from elmokit.text.english_tokens import (
+from elmokit.text._english_tokens import (
     BEFORE_NUMBER,
     CLOSING,
     DAYS,

@@ -21,8 +21,8 @@ from elmokit.config import read_json
 from elmokit.errors import WeightsError
 from elmokit.formats.atomic import atomic_path, write_text
 from elmokit.nn.bilm import BiLMConfig, Direction
+from elmokit.weights._options import Contents, Options, find_options, read_config, write_options
 from elmokit.weights.names import Place, Row, lay_out
-from elmokit.weights.options import Contents, Options, find_options, read_config, write_options
 from elmokit.weights.pretrained import (
     AdaptiveTensors,
     Pretrained,

@@ -22,7 +22,7 @@ from elmokit.weights.storage import StoredTensors
 CPU_MODES = (torch.float32, torch.bfloat16, torch.int8)
 
 
-def prepare(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype) -> BiLM:
+def inference_model(pretrained: Pretrained, *, device: torch.device, dtype: torch.dtype) -> BiLM:
     """Frozen, in evaluation mode, and to be run only: it has no parameters where there are products."""
     if device.type != "cpu" or dtype not in CPU_MODES:
         if dtype == torch.int8:

@@ -6,8 +6,8 @@ from typing import Literal
 
 from elmokit.errors import InputError, WeightsError
 from elmokit.formats.atomic import atomic_folder
+from elmokit.weights._folder import ReadOptions, read_folder
 from elmokit.weights.card import MARK
-from elmokit.weights.folder import ReadOptions, read_folder
 from elmokit.weights.pretrained import Pretrained
 from elmokit.weights.storage import Dtype
 
@@ -95,12 +95,12 @@ def save_pretrained(
 
                 write_official(pretrained, draft, dtype=dtype, softmax=softmax)
             else:
-                from elmokit.weights.native import write_native
+                from elmokit.weights.own import write_own
 
                 card = folder / "README.md"
                 theirs = card.exists() and MARK not in card.read_text(encoding="utf-8", errors="replace")
                 name = None if theirs else folder.resolve().name
-                write_native(pretrained, draft, dtype=dtype, softmax=softmax, card=name)
+                write_own(pretrained, draft, dtype=dtype, softmax=softmax, card=name)
     except InputError as error:
         raise WeightsError(str(error)) from error
     except OSError as error:
@@ -113,7 +113,7 @@ def bundled_models() -> list[str]:
 
 
 def _read_file(path: Path, ask: ReadOptions) -> Pretrained:
-    from elmokit.weights.archive import is_archive, read_archive
+    from elmokit.weights._archive import is_archive, read_archive
 
     if path.is_file() and is_archive(path):
         return read_archive(path, ask)

@@ -12,7 +12,7 @@ from torch import Tensor
 from elmokit.errors import WeightsError
 from elmokit.formats.tensors import NAMES, Stored
 from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
-from elmokit.weights.int4 import GROUP, as_int8, fits, quantise_groups, widen_groups
+from elmokit.weights._int4 import GROUP, as_int8, fits, quantise_groups, widen_groups
 
 Dtype = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

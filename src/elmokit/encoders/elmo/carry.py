@@ -20,7 +20,7 @@ from elmokit.text import Sentence, Tokenizer
 
 
 class RowStates:
-    """The LSTM state of every row seen so far. Rows beyond a batch keep theirs; new rows start from zero."""
+    """The LSTM state of every row seen so far. TypeRows beyond a batch keep theirs; new rows start from zero."""
 
     def __init__(self) -> None:
         self.state: State | None = None

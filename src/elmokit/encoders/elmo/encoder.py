@@ -17,7 +17,7 @@ from elmokit.kernels.cpu.inference import arithmetic
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Tokenizer
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
-from elmokit.weights.inference import CPU_MODES, prepare, usual_mode
+from elmokit.weights.inference import CPU_MODES, inference_model, usual_mode
 
 CACHE_WORDS = 65_536
 
@@ -93,14 +93,16 @@ class Elmo(Encoder):
             return push_to_hub(folder, repo_id, revision=revision, private=private)
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> Runner:
-        return Runner(prepare(self.pretrained, device=device, dtype=dtype), self.codec, cache_words=self.cache_words)
+        return Runner(
+            inference_model(self.pretrained, device=device, dtype=dtype), self.codec, cache_words=self.cache_words
+        )
 
     def _usual(self, device: torch.device) -> torch.dtype:
         return usual_mode(self.pretrained, device)
 
     def arithmetic_in(self, device: torch.device, dtype: torch.dtype) -> str:
-        prepared = device.type == "cpu" and dtype in CPU_MODES
-        return arithmetic(dtype) if prepared else super().arithmetic_in(device, dtype)
+        in_mode = device.type == "cpu" and dtype in CPU_MODES
+        return arithmetic(dtype) if in_mode else super().arithmetic_in(device, dtype)
 
     @property
     def width(self) -> int:

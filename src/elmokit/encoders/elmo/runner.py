@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from elmokit.batch import index_words
-from elmokit.chars import Codec, Rows
+from elmokit.chars import Codec, TypeRows
+from elmokit.encoders._transfers import upload
 from elmokit.encoders.batches import BatchRunner, Turn
-from elmokit.encoders.elmo.cuda_graphs import Graphs, wanted
+from elmokit.encoders.elmo._cuda_graphs import CudaGraphs, wanted
 from elmokit.encoders.elmo.word_cache import WordCache
-from elmokit.encoders.transfers import upload
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
 from elmokit.text import Sentence
@@ -29,7 +29,7 @@ class Runner(BatchRunner):
         self.cache = WordCache(cache_words, width=width, device=self.device, dtype=self.dtype, turn=self.turn)
         self.boundaries: Tensor | None = None  # (2, P) the vectors of sentence begin and end
         used = self.device.type == "cuda" and wanted()
-        self.graphs = Graphs(bilm, filling=codec.begin, turn=self.turn) if used else None
+        self.graphs = CudaGraphs(bilm, filling=codec.begin, turn=self.turn) if used else None
 
     @torch.no_grad()
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
@@ -68,6 +68,6 @@ class Runner(BatchRunner):
         replayed = None if self.graphs is None else self.graphs.encode(rows)
         return self._encode_rows(rows) if replayed is None else replayed
 
-    def _encode_rows(self, rows: Rows) -> Tensor:
+    def _encode_rows(self, rows: TypeRows) -> Tensor:
         vectors: Tensor = self.bilm.tokens(upload(rows, self.device))  # (U, P)
         return vectors

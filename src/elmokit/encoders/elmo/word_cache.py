@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmokit.encoders._transfers import upload
 from elmokit.encoders.batches import Turn
-from elmokit.encoders.transfers import upload
 from elmokit.kernels.cpu.copies import put_rows, take_rows
 
 

@@ -14,11 +14,11 @@ import torch
 
 from elmokit.encoders.batches import BatchRunner
 from elmokit.encoders.encoder import Context, Encoder, digest_of
-from elmokit.encoders.static.fasttext import FastTextTable
+from elmokit.encoders.static._fasttext import FastTextTable
 from elmokit.encoders.static.load import load_table, table_of
-from elmokit.encoders.static.table import Rows, WordTable
+from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
-from elmokit.layers import LayerStack
+from elmokit.layers import LayerStack, Vectors
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
 Unknown = Literal["zero", "mean", "error"]
@@ -104,7 +104,7 @@ class Static(Encoder):
         """A digest of all words and vectors, and of what unknown words get."""
         return digest_of((self.table.fingerprint, self.fallback, self.unknown_words), {})
 
-    def find(self, word: str) -> Rows | None:
+    def find(self, word: str) -> Vectors | None:
         """The word's vector (D,), by `fallback` if need be; None for one that is not there."""
         found = self.table.vector(word)
         if found is None and self.fallback == "lower":
@@ -115,7 +115,7 @@ class Static(Encoder):
         """Whether the word has no vector of its own."""
         return self.find(word) is None
 
-    def vectors(self, words: Sequence[str]) -> Rows:
+    def vectors(self, words: Sequence[str]) -> Vectors:
         """A vector for every word, by `unknown` if need be. (n, D)"""
         rows = np.zeros((len(words), self.width), dtype=np.float32)
         for k, word in enumerate(words):

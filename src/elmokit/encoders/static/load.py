@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.encoders.static.fasttext import FastTextTable
-from elmokit.encoders.static.files import is_fasttext, read_blocks, read_layout
+from elmokit.encoders.static._fasttext import FastTextTable
+from elmokit.encoders.static._files import is_fasttext, read_blocks, read_layout
 from elmokit.encoders.static.table import WordTable, is_table, read_table, write_table
 from elmokit.errors import InputError
 from elmokit.formats import open_cache
 
 
 def load_table(path: str | Path, *, cache: str | Path | None = None) -> WordTable | FastTextTable:
-    """A file of static vectors; see `elmokit.encoders.static.files` for the formats.
+    """A file of static vectors; see `elmokit.encoders.static._files` for the formats.
 
     Text and binary files are read once, into the folder `cache` (default `$ELMOKIT_CACHE` or `~/.cache/elmokit`), and
     mapped from there; a changed file is read again.

@@ -15,15 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elmokit.config import parse_json
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import atomic_write
 from elmokit.formats.tensors import Stored, TensorFile, encode_header, open_tensors
+from elmokit.layers import Vectors
 
-Rows = NDArray[np.float32]
-Block = tuple[list[str], Rows]  # some words and their rows (n, D)
+Block = tuple[list[str], Vectors]  # some words and their rows (n, D)
 
 MARK = "elmokit static vectors"
 PARTS = {"vectors": ("F32", 2), "lengths": ("U32", 1), "words": ("U8", 1)}  # types and axes
@@ -37,7 +36,7 @@ class WordTable:
     """Row k of `vectors` belongs to word k."""
 
     words: Sequence[str]
-    vectors: Rows  # (V, D)
+    vectors: Vectors  # (V, D)
     source: str = "static vectors"
 
     def __post_init__(self) -> None:
@@ -64,13 +63,13 @@ class WordTable:
     def __contains__(self, word: object) -> bool:
         return word in self.places
 
-    def vector(self, word: str) -> Rows | None:
+    def vector(self, word: str) -> Vectors | None:
         """The word's vector (D,), or None."""
         place = self.places.get(word)
         return None if place is None else self.vectors[place]
 
     @cached_property
-    def mean(self) -> Rows:
+    def mean(self) -> Vectors:
         """The mean of all vectors. (D,)"""
         total = sum(rows.sum(axis=0, dtype=np.float64) for _, rows in self.blocks())
         return np.asarray(total / len(self), dtype=np.float32)

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from elmokit.encoders.batches import Turn
 from elmokit.encoders.encoder import Context, Encoder, digest_of
-from elmokit.encoders.transformer.library import load_transformer
-from elmokit.encoders.transformer.pieces import PieceCutter
+from elmokit.encoders.transformer._library import load_transformer
+from elmokit.encoders.transformer._pieces import PieceCutter
+from elmokit.encoders.transformer._windows import WindowPlan
 from elmokit.encoders.transformer.runner import Subwords, TransformerRunner, hidden_layers, layer_names
-from elmokit.encoders.transformer.windows import WindowPlan
 from elmokit.errors import InputError, WeightsError
 from elmokit.text import Tokenizer, load_tokenizer
 

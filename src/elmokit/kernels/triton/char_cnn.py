@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmokit.kernels.char_cnn import Activation, Filter, word_lengths
-from elmokit.kernels.triton.pieces import tanh, within
+from elmokit.kernels.triton._pieces import tanh, within
 
 
 @triton.jit(do_not_specialize=["U", "first"])

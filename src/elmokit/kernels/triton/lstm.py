@@ -15,9 +15,9 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights
-from elmokit.kernels.triton.lstm_backward import cell_backward_kernel, feed_backward_kernel, spread_kernel
-from elmokit.kernels.triton.lstm_forward import carry_kernel, gates_kernel, project_kernel
-from elmokit.kernels.triton.lstm_plan import (
+from elmokit.kernels.triton._lstm_backward import cell_backward_kernel, feed_backward_kernel, spread_kernel
+from elmokit.kernels.triton._lstm_forward import carry_kernel, gates_kernel, project_kernel
+from elmokit.kernels.triton._lstm_plan import (
     Plan,
     cell_backward_tile,
     choose_plan,

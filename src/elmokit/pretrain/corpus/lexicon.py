@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elmokit.chars import BOS, EOS, PAD, UNK, WORD_BEGIN, WORD_END, ByteCodec, Codec, Rows
+from elmokit.chars import BOS, EOS, PAD, UNK, WORD_BEGIN, WORD_END, ByteCodec, Codec, TypeRows
 from elmokit.errors import FormatError
 from elmokit.formats import ReadReport, atomic_write, read_lines
 from elmokit.pretrain.corpus.files import FileCheck, map_array
@@ -56,7 +56,7 @@ class Lexicon:
         text = self.text[: ends[-1]].tobytes()
         return [text[a:b].decode() for a, b in pairwise(ends)]
 
-    def rows(self, ids: ArrayLike, codec: Codec) -> Rows:
+    def rows(self, ids: ArrayLike, codec: Codec) -> TypeRows:
         """What `codec.encode` gives for these words. (U, W)"""
         if type(codec) is not ByteCodec:
             return codec.encode(self.words(ids))

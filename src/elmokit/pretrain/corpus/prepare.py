@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, ElmokitError, InputError
 from elmokit.formats.resumable import LOCK, locked
-from elmokit.pretrain.corpus.counting import MOST_WORDS, WordCounter
-from elmokit.pretrain.corpus.encoding import EncodedBlock, available_workers, encode_blocks
+from elmokit.pretrain.corpus._counting import MOST_WORDS, WordCounter
+from elmokit.pretrain.corpus._encoding import EncodedBlock, available_workers, encode_blocks
+from elmokit.pretrain.corpus._heldout import HeldOut, plan_heldout
+from elmokit.pretrain.corpus._shards import SHARD_TOKENS, ShardInfo, ShardWriter
 from elmokit.pretrain.corpus.files import ArrayWriter, FileCheck, TokenSpool
-from elmokit.pretrain.corpus.heldout import HeldOut, plan_heldout
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Lexicon, Vocabulary
 from elmokit.pretrain.corpus.manifest import (
     MANIFEST,
@@ -32,7 +33,6 @@ from elmokit.pretrain.corpus.manifest import (
     PreparedCorpus,
     read_identity,
 )
-from elmokit.pretrain.corpus.shards import SHARD_TOKENS, ShardInfo, ShardWriter
 from elmokit.pretrain.corpus.text import BLOCK_BYTES, Corpus, read_blocks
 from elmokit.weights import TokenizerSpec
 

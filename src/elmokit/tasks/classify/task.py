@@ -17,8 +17,8 @@ from elmokit.formats import format_of, read_lines, read_sentences
 from elmokit.formats.records import RecordFormat
 from elmokit.formats.streams import source_name
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
+from elmokit.tasks.classify._trees import read_trees
 from elmokit.tasks.classify.network import Bcn, BcnConfig
-from elmokit.tasks.classify.trees import read_trees
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from elmokit.config import Depth, Positive, Rate, Share, Size, check, setting
 from elmokit.layers import LayerStack
 from elmokit.nn.padded import run_recurrent
+from elmokit.tasks.coref._spans import Spans, keep_spans, list_spans, mark_clusters
 from elmokit.tasks.coref.document import Cluster, CorefDocument, Mention, Resolved, order_clusters
-from elmokit.tasks.coref.spans import Spans, keep_spans, list_spans, mark_clusters
 from elmokit.tasks.task import Batch, Network
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 

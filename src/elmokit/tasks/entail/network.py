@@ -22,7 +22,7 @@ class EsimConfig:
 class Side:
     """One of the two texts of each pair of a batch."""
 
-    words: Tensor  # (B, T, width)
+    vectors: Tensor  # (B, T, width)
     at_output: Tensor  # (B, T, output_width), joins the encoder's output: ELMo there, or of width 0
     mask: Tensor  # (B, T) bool
 
@@ -55,7 +55,7 @@ class Esim(nn.Module):
         return found
 
     def _encode(self, side: Side) -> Tensor:
-        encoded = run_recurrent(self.encoder, self.shared_dropout(side.words), side.mask.sum(dim=1))  # (B, T, 2 H)
+        encoded = run_recurrent(self.encoder, self.shared_dropout(side.vectors), side.mask.sum(dim=1))  # (B, T, 2 H)
         return torch.cat([encoded, side.at_output], dim=-1)  # (B, T, E)
 
     def _compose(self, own: Tensor, other: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ class BidafConfig:
 class Side(NamedTuple):
     """The passage or the question of each example."""
 
-    words: Tensor  # (B, T, width)
+    vectors: Tensor  # (B, T, width)
     at_output: Tensor  # (B, T, output_width)
     mask: Tensor  # (B, T) bool
 
@@ -77,7 +77,7 @@ class Bidaf(nn.Module):
         return Ends(_log_softmax(self.start_score(starts), mask), _log_softmax(self.end_score(ends), mask))
 
     def _encode(self, side: Side) -> Tensor:
-        encoded = run_recurrent(self.encoder, self.dropout(side.words), side.mask.sum(dim=1))  # (B, T, 2 H)
+        encoded = run_recurrent(self.encoder, self.dropout(side.vectors), side.mask.sum(dim=1))  # (B, T, 2 H)
         joined: Tensor = self.dropout(torch.cat([encoded, side.at_output], dim=-1))  # (B, T, E)
         return joined
 

@@ -3,8 +3,8 @@
 See lstm.c and tokens.c. `c_library()` is None if C cannot run here; callers then use torch's libraries.
 """
 
-from elmokit.kernels.cpu.c.library import Compiled, c_library, compiled
-from elmokit.kernels.cpu.c.lstm import CompiledLstm
-from elmokit.kernels.cpu.c.tokens import CompiledTokens, Linear
+from elmokit.kernels.cpu.c._library import Compiled, c_library, compiled
+from elmokit.kernels.cpu.c._lstm import CompiledLstm
+from elmokit.kernels.cpu.c._tokens import CompiledTokens, Linear
 
 __all__ = ["Compiled", "CompiledLstm", "CompiledTokens", "Linear", "c_library", "compiled"]

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from elmokit.errors import WeightsError
-from elmokit.weights.folder import ReadOptions, read_folder
+from elmokit.weights._folder import ReadOptions, read_folder
 from elmokit.weights.pretrained import Pretrained
 
 MOST_MEMBERS = 1000

@@ -12,7 +12,7 @@ specialised on.
 import triton
 import triton.language as tl
 
-from elmokit.kernels.triton.pieces import alive, clamp, sigmoid, tanh, within
+from elmokit.kernels.triton._pieces import alive, clamp, sigmoid, tanh, within
 
 _GATES_VARY = [
     "rows", "at", "at_feed", "at_ready", "at_before", "at_after", "at_u",
@@ -91,7 +91,7 @@ def gates_kernel(
             weight_at += BK
 
     if WOVEN:
-        # Weight rows are in the order of elmokit.kernels.triton.lstm_plan.pack_weights: one wide product, then a split
+        # Weight rows are in the order of elmokit.kernels.triton._lstm_plan.pack_weights: one wide product, then a split
         # of it that moves nothing between threads, because the order follows the tensor core's own layout.
         quads = tl.permute(tl.reshape(acc, (BM, BU // 4, 2, 4, 2)), (0, 1, 3, 2, 4))
         even, odd = tl.split(tl.reshape(quads, (BM, BU, 2, 2)))

@@ -12,7 +12,7 @@ import torch
 from model_files import OPTIONS, WORDS, random_weights, write_model
 
 from elmokit.errors import WeightsError
-from elmokit.weights import Pretrained, TokenizerSpec, load_pretrained, native, save_pretrained
+from elmokit.weights import Pretrained, TokenizerSpec, load_pretrained, own, save_pretrained
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_int8_is_a_quarter_of_the_size(tmp_path):
     options = OPTIONS | {"lstm": OPTIONS["lstm"] | {"dim": 256, "projection_dim": 64}}
     model = load_pretrained(write_model(tmp_path / "m", options))
     sizes = {
-        d: (save_pretrained(model, tmp_path / d, dtype=d) / native.WEIGHTS).stat().st_size for d in ("float32", "int8")
+        d: (save_pretrained(model, tmp_path / d, dtype=d) / own.WEIGHTS).stat().st_size for d in ("float32", "int8")
     }
     assert sizes["int8"] < 0.29 * sizes["float32"]
 
@@ -99,11 +99,11 @@ def test_int8_is_a_quarter_of_the_size(tmp_path):
 def test_tensors_are_mapped_and_private(model, tmp_path):
     """Reading takes no copy, and changing a tensor in memory leaves the file alone."""
     folder = save_pretrained(model, tmp_path / "own")
-    before = (folder / native.WEIGHTS).read_bytes()
+    before = (folder / own.WEIGHTS).read_bytes()
     found = load_pretrained(folder)
     for values in found.tensors.values():
         values += 1
-    assert (folder / native.WEIGHTS).read_bytes() == before
+    assert (folder / own.WEIGHTS).read_bytes() == before
     assert_equal(load_pretrained(folder), model)
 
 
@@ -168,13 +168,13 @@ def edit_config(folder: Path, **fields: object) -> None:
 
 
 DAMAGE = {
-    "no weights": (lambda f: (f / native.WEIGHTS).unlink(), "no model in this folder"),
+    "no weights": (lambda f: (f / own.WEIGHTS).unlink(), "no model in this folder"),
     "no config": (lambda f: (f / "config.json").unlink(), r"config\.json: no such file"),
     "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), r"vocab\.txt: no such file"),
-    "cut": (lambda f: os.truncate(f / native.WEIGHTS, 2000), r"model\.safetensors: not a whole safetensors file"),
-    "empty": (lambda f: os.truncate(f / native.WEIGHTS, 0), r"model\.safetensors: not a whole safetensors file"),
+    "cut": (lambda f: os.truncate(f / own.WEIGHTS, 2000), r"model\.safetensors: not a whole safetensors file"),
+    "empty": (lambda f: os.truncate(f / own.WEIGHTS, 0), r"model\.safetensors: not a whole safetensors file"),
     "huge header": (
-        lambda f: (f / native.WEIGHTS).write_bytes(b"\xff" * 8 + b"{}"),
+        lambda f: (f / own.WEIGHTS).write_bytes(b"\xff" * 8 + b"{}"),
         r"model\.safetensors: not a whole safetensors file",
     ),
     "foreign config": (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "not a model of elmokit"),
@@ -226,7 +226,7 @@ def test_nan_is_refused_and_can_be_allowed(model, tmp_path):
 def test_extra_that_is_not_json(model, tmp_path):
     with pytest.raises(WeightsError, match="'extra' holds what JSON cannot"):
         save_pretrained(replace(model, extra={"when": object()}), tmp_path / "own")
-    assert not (tmp_path / "own" / native.WEIGHTS).exists()
+    assert not (tmp_path / "own" / own.WEIGHTS).exists()
 
 
 def test_a_file_in_the_way(model, tmp_path):
@@ -268,17 +268,17 @@ def test_a_flipped_bit_is_refused_or_harmless(model, tmp_path, dtype, file):
 
 
 def test_models_without_checksums_load(model, tmp_path):
-    """As 0.1.0 wrote them; `verify_native` knows their digests."""
+    """As 0.1.0 wrote them; `verify_own` knows their digests."""
     folder = save_pretrained(model, tmp_path / "own")
     config = json.loads((folder / "config.json").read_text())
     del config["checksum"], config["weights"]["checksums"]
     (folder / "config.json").write_text(json.dumps(config))
     assert_equal(load_pretrained(folder), model)
-    native.verify_native(folder)
-    flip(folder / native.WEIGHTS, -1)
+    own.verify_own(folder)
+    flip(folder / own.WEIGHTS, -1)
     load_pretrained(folder)
     with pytest.raises(WeightsError, match=r"model\.safetensors: not as it was saved"):
-        native.verify_native(folder)
+        own.verify_own(folder)
 
 
 @pytest.mark.parametrize("format", ["elmokit", "official"])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.export.onnx_graph import Graph
+from elmokit.export._onnx_graph import OnnxGraph
 from elmokit.nn.bilm import BiLMConfig
 from elmokit.nn.lstm import LstmConfig
 from elmokit.weights.storage import SCALE
@@ -33,14 +33,14 @@ ABOUT = (
 )
 
 
-def bilm_graph(config: BiLMConfig, tensors: Mapping[str, Tensor]) -> "ModelProto":
+def onnx_bilm(config: BiLMConfig, tensors: Mapping[str, Tensor]) -> "ModelProto":
     """`tensors` as `elmokit.weights.storage.pack` makes them: what goes into the file."""
     return _BiLM(config, tensors).build()
 
 
 class _BiLM:
     def __init__(self, config: BiLMConfig, tensors: Mapping[str, Tensor]) -> None:
-        self.config, self.tensors, self.graph = config, tensors, Graph()
+        self.config, self.tensors, self.graph = config, tensors, OnnxGraph()
 
     def build(self) -> "ModelProto":
         g, P, R = self.graph, self.config.lstm.projection_dim, len(self.config.directions)
@@ -155,7 +155,7 @@ class _BiLM:
 
 
 def _step(
-    body: Graph, states: list[str], product: str, *, lstm: LstmConfig, w_h: str, w_p: str | None
+    body: OnnxGraph, states: list[str], product: str, *, lstm: LstmConfig, w_h: str, w_p: str | None
 ) -> tuple[list[str], str]:
     """One time step of B rows; the forget bias is in the product already."""
     h, c = states  # (B, P), (B, H)
@@ -170,7 +170,7 @@ def _step(
     return [h, c], h
 
 
-def _clip(graph: Graph, x: str, limit: float | None) -> str:
+def _clip(graph: OnnxGraph, x: str, limit: float | None) -> str:
     if limit is None:
         return x
     return graph.op("Clip", x, graph.constant(np.float32(-limit)), graph.constant(np.float32(limit)))

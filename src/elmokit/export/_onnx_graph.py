@@ -28,7 +28,7 @@ ELEMENTS = {
 }
 
 
-class Graph:
+class OnnxGraph:
     """Operators are called with the names of their inputs and give the name of their output."""
 
     def __init__(self, *, numbers: "count[int] | None" = None) -> None:
@@ -58,13 +58,13 @@ class Graph:
         return self.constant(np.array(values, dtype=np.int64))
 
     def scan(
-        self, step: "Callable[[Graph, list[str], str], tuple[list[str], str]]", states: Sequence[str], along: str
+        self, step: "Callable[[OnnxGraph, list[str], str], tuple[list[str], str]]", states: Sequence[str], along: str
     ) -> str:
         """`step` over the first axis of `along`: (body, states, slice) to (next states, what is kept of this step).
 
         Gives what was kept, one slice per step. The body sees the values of this graph by their names.
         """
-        body = Graph(numbers=self.numbers)
+        body = OnnxGraph(numbers=self.numbers)
         before = [body.name("state") for _ in states]
         piece = body.name("slice")
         after, kept = step(body, before, piece)

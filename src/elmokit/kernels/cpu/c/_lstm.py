@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.kernels.contract import LstmRules, LstmState
-from elmokit.kernels.cpu.c.matrices import Columns, PackedMatrix
-from elmokit.kernels.cpu.c.threads import side_by_side, thread_count
+from elmokit.kernels.cpu.c._matrices import Columns, PackedMatrix
+from elmokit.kernels.cpu.c._threads import side_by_side, thread_count
 from elmokit.kernels.cpu.copies import copy_of
 from elmokit.kernels.cpu.int8 import Matrix
 

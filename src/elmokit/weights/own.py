@@ -87,7 +87,7 @@ class _Stated:
     checksum: str | None = None  # of the other fields but `extra`
 
 
-def write_native(
+def write_own(
     pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = None, softmax: bool = True, card: str | None = None
 ) -> None:
     """Writes the files; `card` is the model's name for a README.md, None for no such file."""
@@ -134,7 +134,7 @@ def write_native(
     write_text(folder / CONFIG, text)
 
 
-def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = False) -> Pretrained:
+def read_own(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = False) -> Pretrained:
     """Tensors are mapped from the file, not copied; they keep the type they are stored in (see `StoredTensors`)."""
     path = folder / CONFIG
     values = read_json(path, dict[str, Any], error=WeightsError)
@@ -184,9 +184,9 @@ def read_native(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = F
     )
 
 
-def verify_native(folder: Path) -> None:
+def verify_own(folder: Path) -> None:
     """Reads the whole model and compares every tensor and list with the digests; 0.1.0 wrote these, too."""
-    pretrained = read_native(folder)
+    pretrained = read_own(folder)
     assert isinstance(pretrained.tensors, StoredTensors)
     stated = read_json(folder / CONFIG, dict[str, Any], error=WeightsError)["weights"]["digest"]
     with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:

@@ -41,9 +41,9 @@ def read_folder(folder: Path, ask: ReadOptions, *, source: str = "") -> Pretrain
 def _read_home(home: Path, ask: ReadOptions) -> Pretrained:
     # Each reader brings a library of its own, so only the one that is needed is imported.
     if (home / "model.safetensors").is_file():
-        from elmokit.weights.native import read_native
+        from elmokit.weights.own import read_own
 
-        return read_native(home, softmax=ask.softmax, allow_nonfinite=ask.allow_nonfinite)
+        return read_own(home, softmax=ask.softmax, allow_nonfinite=ask.allow_nonfinite)
     if (home / "encoder.pkl").is_file() or (home / "token_embedder.pkl").is_file():
         from elmokit.weights.manylangs import read_manylangs
 

@@ -9,7 +9,7 @@ gradients of all weights need every step's `dgates` and are large products, made
 import triton
 import triton.language as tl
 
-from elmokit.kernels.triton.pieces import alive, tanh, within
+from elmokit.kernels.triton._pieces import alive, tanh, within
 
 _CELL_VARY = [
     "rows", "at", "at_dh", "at_du", "at_before", "at_after", "slot",

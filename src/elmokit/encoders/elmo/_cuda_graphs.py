@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.chars import Rows
+from elmokit.chars import TypeRows
+from elmokit.encoders._transfers import locked
 from elmokit.encoders.batches import Turn
-from elmokit.encoders.transfers import locked
 from elmokit.errors import ConfigError
 from elmokit.kernels import fused
 from elmokit.layers import LayerStack
@@ -77,7 +77,7 @@ def bucket(rows: int, steps: int) -> tuple[int, int]:
     return 1 << (rows - 1).bit_length(), -(-steps // 8) * 8
 
 
-def filled_words(rows: Rows, filling: Rows) -> Rows:
+def filled_words(rows: TypeRows, filling: TypeRows) -> TypeRows:
     """The rows of new words (U, W) and as many of `filling` (W,) as their graph takes beyond."""
     spare = max(MIN_WORDS, 1 << (len(rows) - 1).bit_length()) - len(rows)
     return np.concatenate([rows, np.broadcast_to(filling, (spare, len(filling)))])
@@ -121,14 +121,14 @@ class _Recorded:
     output: Tensor  # what a replay leaves
 
 
-class Graphs:
+class CudaGraphs:
     """The graphs of one network on one CUDA device, recorded as shapes come along.
 
     `run` and `encode` give None where they have no graph, and the caller computes without. A graph has one input and
     one output, so threads take turns from filling the one to copying the other.
     """
 
-    def __init__(self, bilm: BiLM, *, filling: Rows, turn: Turn | None = None) -> None:
+    def __init__(self, bilm: BiLM, *, filling: TypeRows, turn: Turn | None = None) -> None:
         self.bilm = bilm
         self.device = next(bilm.tokens.parameters()).device
         self.filling = filling  # (W,) the row of a short word
@@ -168,7 +168,7 @@ class Graphs:
             mask = table[-1].view(rows, steps)[:B, :T].bool()  # (B, T)
         return LayerStack(values, mask, self.bilm.config.layer_names, bounded=True)
 
-    def encode(self, rows: Rows) -> Tensor | None:
+    def encode(self, rows: TypeRows) -> Tensor | None:
         """Like the token encoder, for a few words. (U, P)"""
         if not self.words or not 0 < len(rows) <= MOST_WORDS:
             return None

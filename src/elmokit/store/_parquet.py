@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.errors import MissingExtraError
-from elmokit.store.records import Record
+from elmokit.store._records import Record
 
 GROUP_BYTES = 32 << 20  # vectors per row group
 GROUP_ROWS = 1 << 15  # tokens are Python objects until they are written: small vectors must not make large groups

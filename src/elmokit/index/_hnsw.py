@@ -1,7 +1,7 @@
 """Approximate search: a navigable graph of all rows (HNSW, by the usearch library), mapped from disk.
 
 The graph holds its own int8 copy of the vectors, without the mean at the time it was begun, and only proposes rows: the
-index ranks them by what it stores. Rows that came later are added to it, and until then are scanned.
+index ranks them by what it stores. Vectors that came later are added to it, and until then are scanned.
 """
 
 import json
@@ -21,7 +21,8 @@ from elmokit.errors import FormatError, MissingExtraError
 from elmokit.formats import atomic_path, write_text
 from elmokit.formats.resumable import disk_errors
 from elmokit.index.exact import centred
-from elmokit.index.segment import Rows, Segment, encode_rows
+from elmokit.index.segment import Segment, encode_rows
+from elmokit.layers import Vectors
 
 DESCRIPTION = "graph.json"
 ADVICE = f"delete {DESCRIPTION} and run  elmokit index -o FOLDER,  which makes the graph again"
@@ -30,7 +31,7 @@ ROWS = 4096  # added at once, by all threads
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDescription:
+class HnswDescription:
     """`graph.json`: which file, what it covers, and how well it finds what exact search finds."""
 
     file: str
@@ -56,10 +57,10 @@ def load_usearch() -> Any:
     return usearch.index
 
 
-class Graph:
+class HnswGraph:
     """A graph on disk, mapped. usearch trusts what it reads, so the file is compared with its checksum before."""
 
-    def __init__(self, folder: Path, description: GraphDescription) -> None:
+    def __init__(self, folder: Path, description: HnswDescription) -> None:
         self.folder, self.description = folder, description
         self.mean = np.array(description.mean, dtype=np.float32)  # (D,)
         self._lock = threading.Lock()
@@ -71,12 +72,12 @@ class Graph:
         self._index = _open(path, len(self.mean), description.rows, lambda index: index.view(str(path)))
 
     @classmethod
-    def open(cls, folder: Path, *, width: int) -> "Graph | None":
+    def open(cls, folder: Path, *, width: int) -> "HnswGraph | None":
         """The graph of an index, or None where there is none yet."""
         path = folder / DESCRIPTION
         if not path.is_file():
             return None
-        description = read_json(path, GraphDescription, advice=ADVICE)
+        description = read_json(path, HnswDescription, advice=ADVICE)
         if len(description.mean) != width:
             raise _damaged(path, f"has a mean of {len(description.mean)} numbers, but the index has vectors of {width}")
         return cls(folder, description) if (folder / description.file).is_file() else None
@@ -84,7 +85,7 @@ class Graph:
     def __len__(self) -> int:
         return self.description.rows
 
-    def propose(self, vectors: Rows, *, count: int, expansion: int | None = None) -> list[NDArray[np.int64]]:
+    def propose(self, vectors: Vectors, *, count: int, expansion: int | None = None) -> list[NDArray[np.int64]]:
         """Rows that may be the nearest of each vector (Q, D), given as it came from the encoder."""
         codes = encode_rows(centred(vectors, self.mean), "int8")[0]  # (Q, D)
         with self._lock:
@@ -103,12 +104,12 @@ class Graph:
 def make_graph(
     folder: Path,
     segments: Sequence[Segment],
-    mean: Rows,
+    mean: Vectors,
     *,
-    earlier: Graph | None,
+    earlier: HnswGraph | None,
     threads: int = 0,
     told: Callable[[int], None] = lambda rows: None,
-) -> Graph:
+) -> HnswGraph:
     """A graph of all rows: the earlier one with what came since, or a new one where that began with less than half."""
     rows = sum(map(len, segments))
     if earlier is not None and rows <= 2 * earlier.description.begun_with:
@@ -130,12 +131,12 @@ def make_graph(
     with disk_errors(folder, RuntimeError), atomic_path(folder / file) as draft:
         index.save(str(draft))
         checksum = checksum_of(draft, mean)
-    made = GraphDescription(file, rows, begun, tuple(mean.tolist()), checksum=checksum)
+    made = HnswDescription(file, rows, begun, tuple(mean.tolist()), checksum=checksum)
     write_text(folder / DESCRIPTION, json.dumps(asdict(made)))
     for old in folder.glob("graph-*.usearch"):  # whoever has one mapped keeps it
         if old.name != file:
             old.unlink()
-    return Graph(folder, made)
+    return HnswGraph(folder, made)
 
 
 def _new(width: int) -> Any:
@@ -204,7 +205,7 @@ def _is_sound(path: Path, width: int, rows: int) -> bool:
     )
 
 
-def checksum_of(path: Path, mean: Rows) -> str:
+def checksum_of(path: Path, mean: Vectors) -> str:
     """CRC-32 of the mean and a file, as 8 hexadecimal digits; 1.5 GB a second."""
     crc = zlib.crc32(mean.astype("<f4").tobytes())
     with path.open("rb") as file:

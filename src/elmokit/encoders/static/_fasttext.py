@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.encoders.static.table import Rows
 from elmokit.errors import FormatError, MissingExtraError
+from elmokit.layers import Vectors
 
 
 class FastTextTable:
@@ -28,7 +28,7 @@ class FastTextTable:
     def width(self) -> int:
         return int(self.model.get_dimension())
 
-    def vector(self, word: str) -> Rows | None:
+    def vector(self, word: str) -> Vectors | None:
         """The word's own vector and its parts', as fastText sums them. (D,)"""
         if not word:
             return None
@@ -36,7 +36,7 @@ class FastTextTable:
         return np.asarray(self.model.get_word_vector("_".join(word.split()) or "_"), dtype=np.float32)
 
     @property
-    def mean(self) -> Rows:
+    def mean(self) -> Vectors:
         """Nothing is unknown but the empty word, whose vector is zero. (D,)"""
         return np.zeros(self.width, dtype=np.float32)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.store.records import Record
+from elmokit.store._records import Record
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip can hold: the same vectors make the same file
 

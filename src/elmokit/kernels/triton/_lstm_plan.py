@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmokit.kernels.contract import LstmWeights
-from elmokit.kernels.triton.pieces import Tile
+from elmokit.kernels.triton._pieces import Tile
 
 PROGRAMS = 120  # enough programs to fill a large GPU with one each
 HOIST_BELOW = 96  # mean rows per step under which reading the input weights at every step costs more than it saves
