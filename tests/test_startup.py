@@ -16,6 +16,8 @@ HEAVY = {
     "sklearn",
     "tensorboard",
     "usearch",
+    "fastapi",
+    "uvicorn",
 }
 COMMANDS = (
     "embed",
@@ -31,6 +33,7 @@ COMMANDS = (
     "index",
     "neighbors",
     "drift",
+    "serve",
 )
 
 

@@ -26,6 +26,7 @@ from elmokit.cli.pretrain import finetune_command, pretrain_command
 from elmokit.cli.probe import probe
 from elmokit.cli.sample_text import sample_text
 from elmokit.cli.senses import senses
+from elmokit.cli.serve import serve
 from elmokit.cli.train import ablate, train
 from elmokit.cli.verify import verify
 from elmokit.cli.wsd import wsd
@@ -38,6 +39,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "Tasks": {"train": train, "evaluate": evaluate, "apply": apply, "ablate": ablate, "mixes": mixes},
     "Words in a corpus": {"index": index, "neighbors": neighbors, "senses": senses, "drift": drift},
     "What the layers know": {"probe": probe, "wsd": wsd, "pairs": pairs},
+    "Over the network": {"serve": serve},
 }
 
 

@@ -139,10 +139,11 @@ def _modernise(args: list[str], known: Mapping[str, OldSpelling]) -> list[str]:
     return made
 
 
-def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> Any:
+def with_fields(command: Any, *configs: Any, without: Collection[str] = (), environment: str = "") -> Any:
     """The command with an option for each field of its configurations in place of its `**flags`.
 
-    `configs` are dataclasses with the defaults that the help shows; fields of the parts `without` are left out.
+    `configs` are dataclasses with the defaults that the help shows; fields of the parts `without` are left out. With
+    `environment`, a variable ENVIRONMENT_FIELD stands for a flag that is not given.
     """
     signature = inspect.signature(command)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -152,7 +153,9 @@ def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> A
         for field in fields(usual):
             if field.metadata.get("part") in without:
                 continue
-            options.append(_option(field.name, hints[field.name], getattr(usual, field.name), field.metadata["help"]))
+            variable = f"{environment}_{field.name.upper()}" if environment else None
+            usually, told = getattr(usual, field.name), field.metadata["help"]
+            options.append(_option(field.name, hints[field.name], usually, told, variable))
             if old := field.metadata.get("was"):
                 before[_flag(old)] = OldSpelling(_flag(field.name))
     command.__signature__ = signature.replace(parameters=[*own, *options])
@@ -160,11 +163,11 @@ def with_fields(command: Any, *configs: Any, without: Collection[str] = ()) -> A
     return old_spellings({**getattr(command, "old_spellings", {}), **before})(command)
 
 
-def _option(name: str, hint: Any, usual: Any, help: str) -> inspect.Parameter:
-    kind = hint if hint in (int, float, bool) else str
+def _option(name: str, hint: Any, usual: Any, help: str, variable: str | None = None) -> inspect.Parameter:
+    kind = hint if hint in (int, float, bool) else list[str] if hint == tuple[str, ...] else str
     choices = "|".join(map(str, get_args(hint))) if get_origin(hint) is Literal else None
     sentence = f"{help[0].upper()}{help[1:].rstrip('.')}.  [default: {as_flag(usual) or 'none'}]"
-    note = typer.Option(help=sentence, metavar=choices, show_default=False)
+    note = typer.Option(help=sentence, metavar=choices, show_default=False, envvar=variable, show_envvar=False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]
     )

@@ -1,0 +1,61 @@
+"""Requests' bodies: JSON within limits. Whatever is sent, the answer is a 400 that says what is wrong."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from elmokit.server.errors import ApiError
+
+DEEPEST = 16  # brackets inside brackets; nothing that we read has more than 4
+
+
+class SafeRequest(Request):
+    """A request whose JSON is valid UTF-8 without lone surrogates, and not too deep."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_json"):
+            self._json = parse(await self.body())
+        return self._json
+
+
+class SafeRoute(APIRoute):
+    """A route that reads its body so."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        handle = super().get_route_handler()
+
+        async def safely(request: Request) -> Response:
+            response: Response = await handle(SafeRequest(request.scope, request.receive))
+            return response
+
+        return safely
+
+
+def parse(body: bytes) -> Any:
+    """The value, or an `ApiError`."""
+    if not body:
+        raise ApiError(400, "the body is empty; expected JSON", code="invalid_json")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as wrong:
+        raise ApiError(400, f"the body is not JSON in UTF-8: {wrong}", code="invalid_json") from None
+    if too_deep(value):
+        raise ApiError(400, f"the JSON has more than {DEEPEST} brackets inside brackets", code="invalid_json")
+    return value
+
+
+def too_deep(value: Any) -> bool:
+    """Whether brackets stand inside brackets beyond the limit."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        inner: list[Any] = []
+        for held in level:
+            parts = held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
+            inner += [part for part in parts if isinstance(part, dict | list)]
+        if not inner:
+            return False
+        level = inner
+    return True

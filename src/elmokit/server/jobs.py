@@ -1,0 +1,242 @@
+"""The model thread: one thread that runs all that computes, a queue bounded in tokens, and batches over all clients.
+
+A `Call` is any function; it runs alone. An `Embedding` is cut into sentences, and those of all embeddings that wait are
+batched together. Every job takes at most `quantum` tokens in its turn, so a large one does not hold up small ones.
+"""
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, Protocol
+
+from elmokit.server.errors import LateError, OverloadedError, UnavailableError
+
+_running = threading.local()
+
+
+class Job:
+    """Something to compute. Cancel its `future` to drop it; one that has begun may ask `cancelled`."""
+
+    def __init__(self, tokens: int, *, deadline: float, patience: float) -> None:
+        self.tokens = tokens
+        self.deadline = deadline  # of time.monotonic()
+        self.patience = patience  # seconds that one step may take before the thread counts as stuck
+        self.future: Future[Any] = Future()
+        self.held = 0  # tokens that it still has in the queue's count
+        self.queued = self.began = 0.0
+        self.spent = 0.0  # seconds in the model, in proportion to its share of the batches
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.future.done()
+
+    @property
+    def waited(self) -> float:
+        """Seconds in the queue."""
+        return self.began - self.queued if self.began else 0.0
+
+    def finish(self, result: Any) -> None:
+        _settle(self.future.set_result, result)
+
+    def fail(self, error: BaseException) -> None:
+        _settle(self.future.set_exception, error)
+
+
+class Call(Job):
+    """A function without arguments, to be run alone."""
+
+    def __init__(self, function: Callable[[], Any], tokens: int, *, deadline: float, patience: float) -> None:
+        super().__init__(tokens, deadline=deadline, patience=patience)
+        self.function = function
+
+
+class Divisible(Job):
+    """A job in pieces; pieces of jobs with the same `place` run together."""
+
+    place: Any
+    pieces: deque[Any]  # what waits; each has a length in tokens
+
+    def result(self) -> Any:
+        """The answer, when all pieces have run."""
+        raise NotImplementedError
+
+    def take(self, tokens: int) -> list[Any]:
+        """The next pieces, so many tokens of them, but at least one."""
+        taken: list[Any] = []
+        while self.pieces and (not taken or tokens >= len(self.pieces[0])):
+            piece = self.pieces.popleft()
+            tokens -= len(piece)
+            taken.append(piece)
+        return taken
+
+
+class Runs(Protocol):
+    """Runs the pieces of some jobs together and gives each job its results."""
+
+    def __call__(self, work: list[tuple[Divisible, list[Any]]], budget: int) -> None: ...
+
+
+class ModelThread:
+    """The thread and its queue. Any thread may `submit`; `busy` and `stuck` are for whoever watches it."""
+
+    def __init__(self, *, run: Runs, bound: int, budget: int, name: str = "model") -> None:
+        self.bound, self.budget, self.quantum = bound, budget, max(budget // 4, 1)
+        self.run_pieces = run
+        self.done: Callable[[Job], None] = lambda job: None  # hears of every job that has run
+        self.ran: Callable[[int, float], None] = lambda tokens, seconds: None  # hears of every batch
+        self.waiting: deque[Job] = deque()
+        self.held = 0  # tokens of all jobs that are not done
+        self.rate = 0.0  # tokens a second, lately
+        self.stopping = False
+        self._step: tuple[float, float] | None = None  # when the present step began, its patience
+        self._changed = threading.Condition()
+        self.thread = threading.Thread(target=self._work, name=f"elmokit-{name}", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def close(self) -> None:
+        """Takes no more jobs, and ends when those that wait are done."""
+        with self._changed:
+            self.stopping = True
+            self._changed.notify_all()
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the thread, if anything."""
+        if not self.thread.is_alive():
+            return None if self.stopping else "the model thread has ended"
+        step = self._step
+        if step is not None and (now := time.monotonic()) - step[0] > step[1]:
+            return f"the model thread has been busy with one batch for {now - step[0]:.0f} seconds"
+        return None
+
+    def check_room(self, tokens: int) -> None:
+        """429 where so many tokens more do not fit. A job larger than the bound runs if nothing else waits."""
+        if self.held and self.held + tokens > self.bound:
+            raise OverloadedError(self.held, self.bound, self.delay())
+
+    def delay(self) -> int:
+        """Seconds until what waits now is done, as it seems; from 1 to 60."""
+        return min(max(math.ceil(self.held / self.rate), 1), 60) if self.rate else 1
+
+    def submit(self, job: Job) -> None:
+        with self._changed:
+            if self.stopping or not self.thread.is_alive():
+                raise UnavailableError("the server is stopping" if self.stopping else "the model thread has ended")
+            self.check_room(job.tokens)
+            job.queued, job.held = time.monotonic(), job.tokens
+            self.held += job.tokens
+            self.waiting.append(job)
+            self._changed.notify()
+        job.future.add_done_callback(lambda _: self._dropped(job))
+
+    def _dropped(self, job: Job) -> None:
+        """A job that is cancelled gives its tokens back at once, before its turn comes."""
+        with self._changed:
+            self.held -= job.held
+            job.held = 0
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self.waiting:
+                    self._step = None
+                    if self.stopping:
+                        return
+                    self._changed.wait()
+                work, patience = self._gather()
+            if not work:
+                continue
+            self._step = time.monotonic(), patience
+            self._run(work)
+
+    def _gather(self) -> tuple[list[tuple[Job, list[Any]]], float]:
+        """The next call, or the pieces of the next batch; called under the lock."""
+        work: dict[int, tuple[Job, list[Any]]] = {}
+        left, patience, place, passed = self.budget, 0.0, None, deque[Job]()
+        while self.waiting and left > 0:
+            job = self.waiting.popleft()
+            if not self._alive(job):
+                continue
+            if not isinstance(job, Divisible):
+                if work:  # its turn comes after this batch
+                    self.waiting.appendleft(job)
+                    break
+                work[id(job)] = job, []
+                patience = job.patience
+                break
+            if work and job.place != place:  # another model: its turn comes next
+                passed.append(job)
+                continue
+            place = job.place
+            taken = job.take(min(self.quantum, left))
+            left -= sum(len(piece) for piece in taken)
+            work.setdefault(id(job), (job, []))[1].extend(taken)
+            patience = max(patience, job.patience)
+            if job.pieces:
+                self.waiting.append(job)  # behind all that wait
+        self.waiting.extendleft(reversed(passed))
+        now = time.monotonic()
+        for job, _ in work.values():
+            job.began = job.began or now
+        return list(work.values()), patience
+
+    def _alive(self, job: Job) -> bool:
+        """Whether it is still wanted, and in time."""
+        if not job.cancelled and job.deadline <= time.monotonic():
+            job.fail(LateError(job.deadline - job.queued))
+        return not job.cancelled
+
+    def _run(self, work: list[tuple[Job, list[Any]]]) -> None:
+        began, first = time.monotonic(), work[0][0]
+        answer, wrong = None, None
+        _running.job = first
+        try:
+            if isinstance(first, Call):
+                answer = first.function()
+            else:
+                self.run_pieces(work, self.budget)  # type: ignore[arg-type]
+        except BaseException as error:  # whatever it is, it belongs to whoever asked, and the thread lives on
+            wrong = error
+        finally:
+            _running.job = None
+        self._note(work, time.monotonic() - began)
+        for job, _ in work:
+            if wrong is not None:
+                job.fail(wrong)
+            elif not isinstance(job, Divisible):
+                job.finish(answer)
+            elif not job.pieces and not job.cancelled:
+                job.finish(job.result())
+            if job.future.done():
+                self.done(job)
+
+    def _note(self, work: list[tuple[Job, list[Any]]], seconds: float) -> None:
+        """Who took how long, and what no longer waits."""
+        sizes = [sum(map(len, pieces)) if pieces else job.tokens for job, pieces in work]
+        total = max(sum(sizes), 1)
+        with self._changed:
+            if seconds > 0:
+                self.rate = total / seconds if not self.rate else 0.8 * self.rate + 0.2 * total / seconds
+            for (job, _), size in zip(work, sizes, strict=True):
+                job.spent += seconds * size / total
+                freed = min(size, job.held)
+                job.held -= freed
+                self.held -= freed
+        self.ran(total, seconds)
+
+
+def current_job() -> Job | None:
+    """The job that this thread runs: a long function may ask `current_job().cancelled` and return early."""
+    return getattr(_running, "job", None)
+
+
+def _settle(set_it: Callable[[Any], None], value: Any) -> None:
+    with suppress(InvalidStateError):  # cancelled meanwhile
+        set_it(value)

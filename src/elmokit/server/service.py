@@ -1,0 +1,332 @@
+"""`Service`: the models and indexes that a server has, and the thread that runs them.
+
+    service = Service.load(ServerSettings(), model=["en"])
+    service.warm_up()
+    found = await service.encode(["A sentence."], layers="top")   # batched with all other requests
+    words = await service.run(lambda: service.language_model().fill("He sat on the ___.", n=5))
+    table = await service.cached(("drift", a, b), lambda: measure_drift(first, second))
+
+A coroutine that is cancelled, because its client went away, takes its job out of the queue. A job that runs already may
+look at `current_job().cancelled`.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from elmokit.encoders import Elmo, Encoder, load_encoder
+from elmokit.encoders.encoder import Layers
+from elmokit.encoders.results import Vectors
+from elmokit.errors import InputError
+from elmokit.formats.given import sentences_of
+from elmokit.index import Index
+from elmokit.layers import LayerChoice
+from elmokit.lm import LanguageModel
+from elmokit.server.embedding import Embedding, Pooling, Shaping, run_embeddings
+from elmokit.server.errors import ApiError, LateError
+from elmokit.server.jobs import Call, Job, ModelThread
+from elmokit.server.settings import ServerSettings
+from elmokit.tasks.saved import TaskModel
+from elmokit.text import Sentence
+
+T = TypeVar("T")
+Lane = Literal["model", "side"]
+LARGE = 50_000  # characters that are cut into words in a thread of their own, so that other requests go on
+CACHED = 256  # results kept by `cached`
+WARM = ("A first sentence.", "Another one, which is somewhat longer than the first, so that batches form.")
+
+
+@dataclass
+class Timing:
+    """What one request took, for its headers, its log line and the metrics. Seconds."""
+
+    cutting: float = 0.0
+    queue: float = 0.0
+    model: float = 0.0
+    tokens: int = 0
+    texts: int = 0
+    characters: int = 0
+    timeout: float = 60.0
+    ends: float = field(default_factory=lambda: time.monotonic() + 60.0)  # the request's deadline
+
+
+timing: ContextVar[Timing | None] = ContextVar("timing", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What `Service.encode` returns: the sentences as they were cut, and an array for each."""
+
+    sentences: list[Sentence]
+    vectors: list[Vectors]
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.sentences))
+
+
+class Service:
+    """Encoders, task models and indexes by name, and the threads that run them. Safe from any thread."""
+
+    def __init__(
+        self,
+        encoders: Mapping[str, Encoder],
+        *,
+        tasks: Mapping[str, TaskModel[Any, Any]] | None = None,
+        indexes: Mapping[str, Index] | None = None,
+        settings: ServerSettings | None = None,
+    ) -> None:
+        if not encoders:
+            raise InputError("a server needs at least one encoder")
+        self.settings = settings or ServerSettings()
+        self.encoders, self.tasks, self.indexes = dict(encoders), dict(tasks or {}), dict(indexes or {})
+        self.default = next(iter(self.encoders))
+        self.ready = False
+        self.stopping = False
+        self.budget = self.settings.max_batch_tokens or (16_384 if self.encoder().device.type == "cuda" else 1_024)
+        self.model = ModelThread(run=run_embeddings, bound=self.settings.max_queue_tokens, budget=self.budget)
+        self.side = ModelThread(
+            run=run_embeddings, bound=self.settings.max_queue_tokens, budget=self.budget, name="side"
+        )
+        self._language_models: dict[str, LanguageModel] = {}
+        self._cache: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock, self._loading = Lock(), Lock()
+
+    @classmethod
+    def load(cls, settings: ServerSettings, *, model: Sequence[str] = ()) -> "Service":
+        """The models, task models and indexes that the settings name; `model` are encoders, the first the default."""
+        device, dtype = settings.device, settings.dtype
+        encoders = {
+            name: load_encoder(source, device=device, dtype=dtype)
+            for name, source in (_named(given) for given in model or (None,))
+        }
+        known = {encoder.fingerprint: encoder for encoder in encoders.values()}
+        tasks = {name: _load_task(source, known, device) for name, source in map(_named, settings.task)}
+        indexes = {name: Index.open(source or "") for name, source in map(_named, settings.index)}
+        return cls(encoders, tasks=tasks, indexes=indexes, settings=settings)
+
+    def start(self) -> None:
+        """Starts the threads; once, in the process that serves."""
+        self.model.start()
+        self.side.start()
+
+    def warm_up(self) -> None:
+        """Starts the threads and runs every encoder once, so that the first request is as quick as the others."""
+        if not self.model.thread.is_alive():
+            self.start()
+        later = time.monotonic() + 600
+        for encoder in self.encoders.values():
+            sentences = [encoder.tokenizer.tokenize(text) for text in WARM]
+            shaping = Shaping(LayerChoice.parse("average"))
+            job = Embedding(encoder, sentences, shaping, deadline=later, patience=600)
+            self.model.submit(job)
+            job.future.result()
+        self.ready = True
+
+    def close(self) -> None:
+        """Ends the threads when the jobs that wait are done."""
+        self.ready, self.stopping = False, True
+        self.model.close()
+        self.side.close()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the server is not healthy, if it is not."""
+        return self.model.problem or self.side.problem
+
+    def encoder(self, name: str | None = None) -> Encoder:
+        """The encoder of that name, or the default one."""
+        return self.encoders[self.model_name(name)]
+
+    def model_name(self, name: str | None = None) -> str:
+        """The name that an encoder is served under; its source will do as well. An unknown one is a 404."""
+        if name is None:
+            return self.default
+        if name in self.encoders:
+            return name
+        for served, encoder in self.encoders.items():
+            if name == encoder.source:
+                return served
+        raise ApiError(
+            404,
+            f"no model {name!r} here; this server has {', '.join(self.encoders)}",
+            param="model",
+            code="model_not_found",
+        )
+
+    def task(self, name: str) -> TaskModel[Any, Any]:
+        """The task model of that name."""
+        return _find(self.tasks, name, "task model", "--task")
+
+    def index(self, name: str) -> Index:
+        """The index of that name."""
+        return _find(self.indexes, name, "index", "--index")
+
+    def language_model(self, name: str | None = None) -> LanguageModel:
+        """The language model of an ELMo, made when it is first asked for; call it inside `run`."""
+        name = self.model_name(name)
+        with self._loading:
+            if name not in self._language_models:
+                encoder = self.encoders[name]
+                if not isinstance(encoder, Elmo):
+                    raise ApiError(400, f"the model {name!r} is no language model; an ELMo is needed", param="model")
+                made = LanguageModel(encoder.pretrained, device=encoder.device, tokenizer=encoder.tokenizer)
+                self._language_models[name] = made
+            return self._language_models[name]
+
+    def sentences(self, texts: Sequence[Any], *, model: str | None = None) -> list[Sentence]:
+        """Texts, or lists of tokens, as sentences, within the server's limits."""
+        settings = self.settings
+        if len(texts) > settings.max_inputs:
+            raise ApiError(413, f"{len(texts):,} texts in one request; at most {settings.max_inputs:,} may be sent")
+        cut = list(sentences_of(texts, tokenizer=self.encoder(model).tokenizer))
+        for number, sentence in enumerate(cut):
+            if len(sentence) > settings.max_input_tokens:
+                raise ApiError(
+                    413,
+                    f"text {number} has {len(sentence):,} tokens; at most {settings.max_input_tokens:,} are read",
+                    param="input",
+                    code="context_length_exceeded",
+                )
+        return cut
+
+    async def cut(self, texts: Sequence[Any], *, model: str | None = None) -> list[Sentence]:
+        """`sentences`, in a thread of its own if there is much text."""
+        began, size = time.monotonic(), sum(len(text) for text in texts)
+        self.model.check_room(0)
+        if size > LARGE:
+            found = await asyncio.to_thread(self.sentences, texts, model=model)
+        else:
+            found = self.sentences(texts, model=model)
+        if (told := timing.get()) is not None:
+            told.cutting += time.monotonic() - began
+            told.texts += len(texts)
+            told.characters += sum(len(s.text) if s.text is not None else sum(map(len, s.tokens)) for s in found)
+            told.tokens += sum(map(len, found))
+        return found
+
+    async def encode(
+        self,
+        texts: Sequence[Any],
+        *,
+        model: str | None = None,
+        layers: Layers = "average",
+        pooling: Pooling = "mean",
+        normalise: bool = False,
+        deadline: float | None = None,
+    ) -> Encoded:
+        """The vectors of texts, token lists or Sentences, batched with those of all other requests.
+
+        As `Encoder.encode` gives them, or with pooling "none" as `encode_tokens` does. `deadline` is a time of
+        time.monotonic(); default: the request's own.
+        """
+        encoder = self.encoder(model)
+        choice = LayerChoice.parse(layers)
+        choice.indices(encoder.depth)  # a layer that is not there is refused before anything waits
+        if choice.weights and len(choice.weights) != encoder.depth:
+            raise InputError(f"{len(choice.weights)} layer weights given, but the model has {encoder.depth} layers")
+        sentences = await self.cut(texts, model=model)
+        if not sentences:
+            return Encoded([], [])
+        patience = self.settings.stuck_seconds * max(1.0, max(map(len, sentences)) / 1024)
+        ends = self._ends(deadline)
+        job = Embedding(encoder, sentences, Shaping(choice, pooling, normalise), deadline=ends, patience=patience)
+        return Encoded(sentences, await self._wait(job, self.model))
+
+    async def run(
+        self,
+        function: Callable[[], T],
+        *,
+        tokens: int = 1,
+        deadline: float | None = None,
+        lane: Lane = "model",
+        patience: float | None = None,
+    ) -> T:
+        """The result of a function, run in its turn by the model thread, or by the side thread (lane "side").
+
+        tokens    how much it counts in the queue
+        deadline  a time of time.monotonic(); default: the request's own. Later than that, it is an error 504
+        patience  seconds after which /health fails because of it; default: until its deadline, and no less than the
+                  server's `stuck_seconds`
+
+        Work on an index, which needs no model, belongs to the side thread, so that it does not hold up encoding.
+        """
+        ends = self._ends(deadline)
+        least = self.settings.stuck_seconds
+        patience = max(ends - time.monotonic(), least) if patience is None else patience
+        job = Call(function, tokens, deadline=ends, patience=patience)
+        found: T = await self._wait(job, self.model if lane == "model" else self.side)
+        return found
+
+    async def cached(self, key: Hashable, function: Callable[[], T], **options: Any) -> T:
+        """`run`, but the result is kept and given again for the same key; the options are those of `run`."""
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                hit: T = self._cache[key]
+                return hit
+        found = await self.run(function, **options)
+        with self._lock:
+            self._cache[key] = found
+            while len(self._cache) > CACHED:
+                self._cache.popitem(last=False)
+        return found
+
+    def _ends(self, deadline: float | None) -> float:
+        if deadline is not None:
+            return deadline
+        told = timing.get()
+        return told.ends if told is not None else time.monotonic() + self.settings.timeout
+
+    async def _wait(self, job: Job, thread: ModelThread) -> Any:
+        thread.submit(job)
+        told = timing.get()
+        try:
+            async with asyncio.timeout(max(job.deadline - time.monotonic(), 0)):
+                return await asyncio.wrap_future(job.future)
+        except TimeoutError:
+            raise LateError(told.timeout if told is not None else job.deadline - job.queued) from None
+        finally:
+            if told is not None:
+                told.queue += job.waited
+                told.model += job.spent
+
+
+def _named(given: str | None) -> tuple[str, str | None]:
+    """A name to serve it under, and its source: NAME=SOURCE, or the last part of the source."""
+    if given is None:
+        return "en", None
+    name, equals, source = given.partition("=")
+    if equals and "/" not in name:
+        return name, source
+    return Path(given.partition(":")[2] or given).name or given, given
+
+
+def _find(known: Mapping[str, T], name: str, what: str, flag: str) -> T:
+    if name not in known:
+        have = f"this server has {', '.join(known)}" if known else f"the server was started without {flag}"
+        raise ApiError(404, f"no {what} {name!r} here; {have}", code="not_found")
+    return known[name]
+
+
+def _load_task(source: str | None, known: Mapping[str, Encoder], device: str) -> TaskModel[Any, Any]:
+    """A task model, on an encoder that is loaded already if it was trained on that."""
+    from elmokit.tasks.saved import read_description
+
+    stated = read_description(Path(source or "").expanduser()).encoder
+    encoder = known.get(stated.fingerprint) if stated is not None and not stated.held else None
+    return TaskModel.from_pretrained(source or "", encoder=encoder, device=device)
+
+
+def set_threads(threads: int) -> None:
+    """How many threads compute; 0 leaves torch's own number."""
+    if threads:
+        torch.set_num_threads(threads)
