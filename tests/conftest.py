@@ -1,6 +1,8 @@
 """What all tests share: where the evaluation data lies, and quiet, repeatable torch."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,10 @@ from hypothesis import settings
 # The models of the tests are so small that handing work to a second thread takes longer than doing it; started
 # processes inherit it, and sums keep their order. Set before torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A source tree that was never installed, or whose C has changed since: built as whoever works on it would.
+BUILD = Path(__file__).resolve().parents[1] / "src/elmokit/kernels/cpu/c/build.py"
+subprocess.run([sys.executable, str(BUILD), "--if-stale"], stdout=subprocess.DEVNULL, check=False)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -15,7 +15,7 @@ from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
 
 LIBRARY = c_library()
 if LIBRARY is None:
-    pytest.skip("nothing runs in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
+    pytest.skip("nothing runs in C here: no library was built, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
 
 PROBLEMS = {
     "fills nothing evenly": Problem((5, 5, 3, 1), D=9, H=13, P=7),

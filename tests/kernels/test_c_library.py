@@ -1,18 +1,20 @@
-"""The compiled library: when there is none, where it is kept, and that it lives in other processes."""
+"""The C library: built whole or not at all, chosen by the CPU, refused where it does not fit, the same everywhere."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from elmokit.kernels.cpu.c import Compiled, c_library
+from elmokit.kernels.cpu.c import Compiled, build, c_library
 from elmokit.kernels.cpu.c import _library as library
 
-needs_library = pytest.mark.skipif(c_library() is None, reason="no compiler, no AVX2, or ELMOKIT_NATIVE=0")
+needs_library = pytest.mark.skipif(c_library() is None, reason="no library was built, no AVX2, or ELMOKIT_NATIVE=0")
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
-NAMES = ("lanes", "most", "lstm", "tokens")
+QUICK = {"avx2": f"{build.AVX2} -O0"}  # a compiler that does not take its time
 
 # Prints the same number from here, from a fork, and from workers of a pool, each with threads of its own.
 SCRIPT = """
@@ -44,12 +46,11 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, and a compiler that does not take its time."""
-    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(library, "FLAGS", tuple("-O0" if flag == "-O3" else flag for flag in library.FLAGS))
-    return tmp_path / "cache"
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wishes of whoever runs the tests."""
+    for name in ("CC", "ELMOKIT_NATIVE", "ELMOKIT_LIBRARY", "ELMOKIT_VARIANT"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def ask() -> Compiled:
@@ -57,163 +58,145 @@ def ask() -> Compiled:
     return library.compiled.__wrapped__()
 
 
-def files(cache: Path) -> list[Path]:
-    return sorted(path for path in cache.rglob("*") if not path.is_dir())
+class TestBuilding:
+    @pytest.mark.parametrize(
+        ("compiler", "told"),
+        [
+            ("nothing-there", "no C compiler: nothing-there is not there"),
+            ("nothing-there --really", "no C compiler: nothing-there is not there"),
+            ("'no end", "CC is no command line"),
+            ("false", "false does not say what it compiles for"),
+            ("true", "there is no C for an unknown machine"),
+        ],
+    )
+    def test_without_a_compiler_that_works(
+        self, compiler: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CC", compiler)
+        with pytest.raises(build.BuildError, match=told):
+            build.build(tmp_path / "made.so")
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("script", "told"), [("exec sleep 20", "timed out"), ("exit 3", "it ended with 3"), ("exit 0", "ended with 0")]
+    )
+    def test_with_a_compiler_that_never_ends_or_makes_nothing(
+        self, script: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake = tmp_path / "fake"
+        fake.write_text(f"#!/bin/sh\ncase $* in *-dumpmachine*) echo x86_64-fake-linux; exit;; esac\n{script}\n")
+        fake.chmod(0o755)
+        monkeypatch.setenv("CC", str(fake))
+        monkeypatch.setattr(build, "PATIENCE", 1.0)
+        with pytest.raises(build.BuildError, match=told):
+            build.build(tmp_path / "out" / "made.so")
+        assert list((tmp_path / "out").iterdir()) == []
+
+    def test_for_other_machines(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "_machine", lambda command: "riscv64")
+        monkeypatch.setenv("CC", "true")
+        with pytest.raises(build.BuildError, match="there is no C for riscv64"):
+            build.build(tmp_path / "made.so")
+
+    @needs_compiler
+    @needs_library
+    def test_a_variant_that_the_compiler_does_not_know_is_left_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = tmp_path / "made.so"
+        before = os.umask(0o077)
+        try:
+            assert build.build(made, variants={**QUICK, "avx512": "-mno-such-instructions"}) == ["avx2"]
+        finally:
+            os.umask(before)
+        assert made.stat().st_mode & 0o777 == 0o755
+        assert build.up_to_date(made)
+        monkeypatch.setenv("ELMOKIT_LIBRARY", str(made))
+        found = ask().library
+        assert found is not None
+        assert (found.variant, found.elmokit_lanes(), found.elmokit_most()) == ("avx2", 8, 127)
+
+    @needs_compiler
+    def test_as_a_program(self, tmp_path: Path) -> None:
+        """It needs no package, not even elmokit itself."""
+        made = tmp_path / "made.so"
+        command = [sys.executable, "-I", "-S", build.__file__, "--if-stale", "--output", str(made)]
+        command += [f"--variant={name}={flags}" for name, flags in QUICK.items()]
+        first = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert first.stdout == f"built {made} with avx2\n"
+        again = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert again.stdout == ""
+        failed = subprocess.run(
+            command[:-1], env={**os.environ, "CC": "nothing-there", "PATH": ""}, capture_output=True, check=False
+        )
+        assert failed.returncode == 0  # there is one already
+        made.unlink()
+        failed = subprocess.run(
+            command, env={**os.environ, "CC": "nothing-there"}, capture_output=True, text=True, check=False
+        )
+        assert (failed.returncode, failed.stderr) == (
+            1,
+            "not built: no C compiler: nothing-there is not there (CC names another)\n",
+        )
 
 
 class TestThereIsNone:
-    def test_where_it_is_not_wanted(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_where_it_is_not_wanted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ELMOKIT_NATIVE", "0")
-        assert ask().library is None
-        assert not cache.exists()
+        assert ask() == Compiled(missing="switched off by ELMOKIT_NATIVE=0")
 
-    @pytest.mark.parametrize("compiler", ["nothing-there", "nothing-there --really", "'no end", "/"])
-    def test_without_a_compiler(self, compiler: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CC", compiler)
-        assert ask().library is None
-        assert not cache.exists()
+    def test_where_none_was_built(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "NAME", "not-there.so")
+        told = ask().missing
+        assert told == f"the library was not built; with a C compiler, run python {build.__file__}"
+        monkeypatch.setenv("ELMOKIT_LIBRARY", str(tmp_path / "neither"))
+        assert "which is no file" in str(ask().missing)
 
-    @pytest.mark.parametrize("compiler", ["false", "true"])
-    def test_with_a_compiler_that_fails_or_makes_nothing(
-        self, compiler: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("CC", compiler)
-        assert ask().library is None
-        assert files(cache) == []
+    @pytest.mark.parametrize("content", [b"", b"no library", b"\x7fELF" + bytes(100)])
+    def test_where_it_is_damaged(self, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "damaged.so").write_bytes(content)
+        monkeypatch.setenv("ELMOKIT_LIBRARY", str(tmp_path / "damaged.so"))
+        with pytest.warns(RuntimeWarning, match=r"cannot be loaded .*; run python .*build\.py"):
+            assert ask().library is None
 
-    def test_with_a_compiler_that_never_ends(
-        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        slow = tmp_path / "slow"
-        slow.write_text("#!/bin/sh\nexec sleep 20\n")
-        slow.chmod(0o755)
-        monkeypatch.setenv("CC", str(slow))
-        monkeypatch.setattr(library, "PATIENCE", 0.1)
-        assert ask().library is None
-        assert files(cache) == []
+    @needs_compiler
+    def test_where_it_is_another_library(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "other.c").write_text("int other(void) { return 42; }")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "o.so", tmp_path / "other.c"], check=True)
+        monkeypatch.setenv("ELMOKIT_LIBRARY", str(tmp_path / "o.so"))
+        with pytest.warns(RuntimeWarning, match="cannot be loaded"):
+            assert ask().library is None
 
-    def test_on_other_processors(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(library.platform, "machine", lambda: "aarch64")
-        assert ask().library is None
-
-
-@needs_library
-class TestItIsKept:
-    def test_by_what_it_is_made_of(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("CC", raising=False)
-        assert ask().library is not None
-        [first] = files(cache)
-        made = first.stat().st_mtime_ns
-        monkeypatch.setenv("CC", "  ")  # as good as none
-        assert ask().library is not None
-        assert [(path, path.stat().st_mtime_ns) for path in files(cache)] == [(first, made)]
-        monkeypatch.setattr(library, "_processor", lambda: b"another")
-        assert ask().library is not None
-        assert len(files(cache)) == 2
-
-    def test_nowhere_if_the_cache_cannot_be_written_to(self, cache: Path) -> None:
-        cache.write_text("a file where a folder should be")  # which stops root as well
-        assert ask().library is not None
-        assert cache.is_file()
-
-    def test_nowhere_if_the_user_has_no_home(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def homeless() -> Path:
-            raise RuntimeError("Could not determine home directory.")
-
-        monkeypatch.setattr(library, "default_cache", homeless)
-        assert ask().library is not None
-
-    def test_and_made_anew_if_it_is_spoilt(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert ask().library is not None
-        [path] = files(cache)
-        spoilt = tmp_path / "another" / path.relative_to(cache)  # the loader knows the first path, and would not look
-        spoilt.parent.mkdir(parents=True)
-        spoilt.write_bytes(b"no library")
-        monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "another"))
-        found = ask()
-        assert found.library is not None
-        assert found.library.elmokit_most() in (127, 255)
-        assert found.unkept is not None
-        assert "the cache cannot be used" in found.unkept
+    @needs_library
+    def test_where_it_is_of_other_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A changed C file, and no build since."""
+        assert build.up_to_date()
+        monkeypatch.setattr(build, "sources_digest", lambda: "of tomorrow")
+        assert not build.up_to_date()
+        with pytest.warns(RuntimeWarning, match=r"made of other C sources than these; run python .*build\.py"):
+            assert ask().library is None
 
 
 @needs_library
-class TestOtherUsers:
-    """Whoever can put a file into the cache could run code as this user."""
+class TestVariants:
+    def test_the_best_one_is_chosen_or_the_one_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        usual, lanes = c_library(), {"avx2": 8, "avxvnni": 8, "avx512": 16, "avx512vnni": 16}
+        assert usual is not None
+        assert (usual.elmokit_most() == 255) == usual.variant.endswith("vnni")
+        monkeypatch.setenv("ELMOKIT_VARIANT", "avx2")  # any of these machines runs it
+        found = ask().library
+        assert found is not None
+        assert (found.variant, found.elmokit_lanes()) == ("avx2", lanes["avx2"])
 
-    @pytest.fixture
-    def planted(self, cache: Path, tmp_path: Path) -> Path:
-        """A library of that name with a function that answers 42."""
-        assert ask().unkept is None
-        [path] = files(cache)
-        (tmp_path / "other.c").write_text("".join(f"int elmokit_{n}() {{ return 42; }}" for n in NAMES))
-        planted = tmp_path / "planted" / path.relative_to(cache)  # the loader knows the first path, and would not look
-        planted.parent.mkdir(parents=True, mode=0o755)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", planted, tmp_path / "other.c"], check=True)
-        planted.chmod(0o755)
-        return planted
-
-    @pytest.fixture(autouse=True)
-    def home(self, planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("ELMOKIT_CACHE", str(planted.parent.parent))
-
-    def test_a_library_of_ones_own_is_loaded(self) -> None:
-        """Else the next tests would show nothing."""
-        assert most(ask()) == 42
-
-    @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
-    def test_nothing_is_loaded_from_a_folder_that_they_can_write_to(self, mode: int, planted: Path) -> None:
-        planted.parent.chmod(mode)
-        found = ask()
-        assert most(found) != 42
-        assert found.unkept == f"other users can write to {planted.parent}; run chmod go-w {planted.parent}"
-        assert files(planted.parent) == [planted]
-        planted.parent.chmod(0o755)
-        assert ask().unkept is None
-
-    @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
-    def test_a_file_that_they_can_write_to_is_replaced(self, mode: int, planted: Path) -> None:
-        planted.chmod(mode)
-        found = ask()
-        assert most(found) != 42
-        assert found.unkept is None
-        assert planted.stat().st_mode & 0o777 == 0o755
-
-    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-    def test_nothing_of_theirs_is_loaded(self, planted: Path) -> None:
-        os.chown(planted.parent, 12345, -1)
-        found = ask()
-        assert most(found) != 42
-        assert found.unkept is not None
-        assert f"{planted.parent} belongs to another user; set ELMOKIT_CACHE" in found.unkept
-        os.chown(planted.parent, 0, -1)
-        os.chown(planted, 12345, -1)
-        assert most(ask()) != 42
-        assert planted.stat().st_uid == 0
-
-    def test_what_is_made_is_safe_whatever_the_umask(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "open"))
-        before = os.umask(0)
-        try:
-            assert ask().unkept is None
-        finally:
-            os.umask(before)
-        [path] = files(tmp_path / "open")
-        assert [p.stat().st_mode & 0o777 for p in (path, path.parent)] == [0o755, 0o755]
-        made = path.stat().st_mtime_ns
-        assert ask().unkept is None
-        assert path.stat().st_mtime_ns == made
-
-
-def most(found: Compiled) -> int:
-    assert found.library is not None
-    return int(found.library.elmokit_most())
+    def test_one_that_does_not_run_here_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ELMOKIT_VARIANT", "neon")
+        with pytest.warns(RuntimeWarning, match="ELMOKIT_VARIANT is 'neon'; this CPU runs .*avx2"):
+            assert ask().library is None
 
 
 @needs_library
-def test_processes_share_it_and_give_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that make it at the same time, their forks, and this one, which makes it no more."""
-    monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+def test_processes_give_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at the same time, and their forks."""
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # of forks beside threads, which newer Pythons give
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py")]
@@ -226,7 +209,3 @@ def test_processes_share_it_and_give_the_same_bits(tmp_path: Path, monkeypatch: 
     assert [process.returncode for process in running] == [0, 0]
     assert [len(numbers) for numbers in printed] == [5, 5]
     assert len({number for numbers in printed for number in numbers}) == 1
-    [path] = files(tmp_path / "cache")
-    made = path.stat().st_mtime_ns
-    assert ask().library is not None
-    assert [(path, made)] == [(p, p.stat().st_mtime_ns) for p in files(tmp_path / "cache")]

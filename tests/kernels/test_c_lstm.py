@@ -23,7 +23,7 @@ from elmokit.kernels.cpu.int8 import dequantise
 
 LIBRARY = c_library()
 if LIBRARY is None:
-    pytest.skip("nothing runs in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
+    pytest.skip("nothing runs in C here: no library was built, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
 MOST = LIBRARY.elmokit_most()
 KINDS = ("int8", "int16")  # int16 is what bfloat16 goes as
 

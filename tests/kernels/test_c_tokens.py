@@ -13,7 +13,7 @@ from elmokit.nn.char_cnn import Highway, TokenEncoder, TokenEncoderConfig
 
 LIBRARY = c_library()
 if LIBRARY is None:
-    pytest.skip("nothing runs in C here: no compiler, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
+    pytest.skip("nothing runs in C here: no library was built, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
 
 ALPHABET, PAD = 40, 39
 

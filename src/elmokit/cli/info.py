@@ -148,9 +148,7 @@ def _print(facts: dict[str, Any]) -> None:
     clips = [
         f"{what} {lstm[key]:g}" for what, key in (("cell", "cell_clip"), ("output", "projection_clip")) if lstm[key]
     ]
-    made = "compiled" if cpu["compiled"] else f"not compiled: {cpu['why_not']}"
-    if cpu["unkept"]:
-        made += f", for this process alone: {cpu['unkept']}"
+    made = f"compiled ({cpu['variant']})" if cpu["compiled"] else f"not compiled: {cpu['why_not']}"
     rows += [
         ("LSTM", f"{_count(lstm['layers'], 'layer')} of {lstm['cell']} cells{projected}, {skip} skip connections"),
         ("clips", ", ".join(clips) or "none"),
@@ -177,7 +175,7 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
-    """Its default mode on a CPU; whether the functions in C are there, and if not, why; why they are not kept."""
+    """Its default mode on a CPU; whether the functions in C are there, which, and if not, why."""
     import torch
 
     from elmokit.kernels.cpu.c import compiled
@@ -190,7 +188,7 @@ def _on_cpu(pretrained: "Pretrained") -> dict[str, Any]:
         "arithmetic": arithmetic(mode),
         "compiled": found.library is not None,
         "why_not": found.missing,
-        "unkept": found.unkept,
+        "variant": None if found.library is None else found.library.variant,
     }
 
 

@@ -84,7 +84,7 @@ class Encoder(ABC):
 
     `width` is D, `layer_names` has a name per layer, `context` says which neighbours a word's vector depends on,
     `fingerprint` is equal for models that give equal vectors, wherever they were read from, and `arithmetic` says how
-    exactly: a model of int8 gives somewhat other numbers on a machine without a C compiler.
+    exactly: a model of int8 gives somewhat other numbers on a machine where it cannot run in C.
     """
 
     modes: ClassVar[tuple[str, ...]] = FLOATS  # what `dtype` may be besides "auto" and "default"

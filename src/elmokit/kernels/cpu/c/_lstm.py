@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.kernels.contract import LstmRules, LstmState
+from elmokit.kernels.cpu.c._library import CLibrary
 from elmokit.kernels.cpu.c._matrices import Columns, PackedMatrix
 from elmokit.kernels.cpu.c._threads import side_by_side, thread_count
 from elmokit.kernels.cpu.copies import copy_of
@@ -40,7 +41,7 @@ class Direction:
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: CLibrary,
         w_x: Matrix,
         w_h: Matrix,
         bias: Tensor,
@@ -74,7 +75,7 @@ class CompiledLstm(nn.Module):
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: CLibrary,
         w_x: Iterable[Matrix],
         w_h: Iterable[Matrix],
         bias: Tensor,

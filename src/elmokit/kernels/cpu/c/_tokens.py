@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.kernels.char_cnn import Filter
+from elmokit.kernels.cpu.c._library import CLibrary
 from elmokit.kernels.cpu.c._matrices import Columns, PackedMatrix
 from elmokit.kernels.cpu.c._threads import side_by_side, thread_count
 from elmokit.kernels.cpu.int8 import Matrix
@@ -67,7 +68,7 @@ class Linear(NamedTuple):
 class CompiledLinear:
     """What a linear layer's structure points to."""
 
-    def __init__(self, library: ctypes.CDLL, linear: Linear) -> None:
+    def __init__(self, library: CLibrary, linear: Linear) -> None:
         columns = Columns(len(linear.bias), lanes=library.elmokit_lanes())
         self.matrix = PackedMatrix(linear.matrix, columns, most=library.elmokit_most(), positive=True)
         self.bias = columns.order(linear.bias.float())
@@ -76,7 +77,7 @@ class CompiledLinear:
 class CompiledBank:
     """What one width's filters give for each character at each place."""
 
-    def __init__(self, library: ctypes.CDLL, characters: Tensor, bank: Filter) -> None:
+    def __init__(self, library: CLibrary, characters: Tensor, bank: Filter) -> None:
         n, _, width = bank.weight.shape
         lanes = library.elmokit_lanes()
         columns = Columns(n, lanes=lanes)
@@ -92,7 +93,7 @@ class CompiledTokens(nn.Module):
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: CLibrary,
         characters: Tensor,
         filters: Sequence[Filter],
         highways: Sequence[tuple[Linear, Linear]],

@@ -25,8 +25,8 @@ typedef struct { /* input products that are ready, of rows that differ */
     uint32_t mask;
 } Ready;
 
-int32_t elmokit_lanes(void) { return W; }
-int32_t elmokit_most(void) { return MOST; }
+int32_t OWN(lanes)(void) { return W; }
+int32_t OWN(most)(void) { return MOST; }
 
 /* Which of the ready rows x (inputs) is. Words are often met again, and what they give to the gates is the same. */
 static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
@@ -156,8 +156,8 @@ static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_
 /* Rows `first` to `end` of a batch over T steps: x (N, D) packed; `h` (B, P) and `c` (B, H) become each row's last
  * state; out (N, P). `keep` (N) or none: 0 starts a row anew before that step. `stretch` is the number of different
  * inputs that are multiplied ahead. Returns 0, or 1 where memory is lacking. */
-int32_t elmokit_lstm(const Layer *layer, int32_t T, const int32_t *steps, int32_t first, int32_t end, int32_t stretch,
-                     const float *x, const float *keep, float *h, float *c, float *out) {
+int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t first, int32_t end, int32_t stretch,
+                  const float *x, const float *keep, float *h, float *c, float *out) {
     int32_t P = layer->outputs, H = layer->cells, B = end - first, most = B > stretch ? B : stretch, ahead = 8 * most;
     int64_t width = (int64_t)layer->recurrent->blocks * W, last = layer->projection ? layer->projection->inputs : 0;
     uint32_t places = 1;

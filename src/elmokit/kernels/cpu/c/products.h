@@ -57,6 +57,14 @@ typedef __m256i vector;
 #define DOT(sum, a, w) ((vector)((whole)(sum) + (whole)FOURS(a, w)))
 #define DOT16(sum, a, w) ((vector)((whole)(sum) + (whole)PAIRS(a, w)))
 #endif
+/* The names of functions that Python calls end in the variant's. */
+#define JOINED(name, variant) elmokit_##name##_##variant
+#define NAMED(name, variant) JOINED(name, variant)
+#ifdef _WIN32
+#define OWN(name) __declspec(dllexport) NAMED(name, VARIANT)
+#else
+#define OWN(name) NAMED(name, VARIANT)
+#endif
 #define SLICE 1024 /* floats of a row that are multiplied at a time */
 #define CHUNK 48 /* rows that are multiplied at a time, so that their bytes and sums stay in the nearest caches */
 

@@ -110,7 +110,7 @@ static int32_t length_of(const int32_t *word, int32_t C, int32_t pad) {
 }
 
 /* Words (U, C) to vectors (U, outputs). Returns 0, or 1 where memory is lacking. */
-int32_t elmokit_tokens(const Encoder *encoder, int32_t U, int32_t C, const int32_t *chars, float *out) {
+int32_t OWN(tokens)(const Encoder *encoder, int32_t U, int32_t C, const int32_t *chars, float *out) {
     int32_t F = encoder->features;
     size_t inputs = (size_t)F + W; /* of a matrix, filled up */
     float *x = malloc(CHUNK * 4 * (size_t)F);
