@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit import Sentence
-from elmokit.analysis.mixed_probe import fit_mixed_probe
 from elmokit.analysis.pair_files import PlacedWord, WordPair, read_pairs
 from elmokit.analysis.pairs import DIGITS, fit_threshold, spearman, threshold_accuracy
-from elmokit.analysis.probe import ProbeConfig, fit_probe
+from elmokit.analysis.probe import ProbeConfig, fit_mixed_probe, fit_probe
 from elmokit.analysis.sense_files import (
     SenseInstance,
     SenseSentence,

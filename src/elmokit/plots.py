@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import InputError, MissingExtraError
-from elmokit.formats import atomic_path
+from elmokit.formats.atomic import atomic_path
 
 __all__ = [
     "CurvePoint", "Dot", "MixWeights", "Value", "draw_bars", "draw_lines", "draw_mixes", "draw_scatter",

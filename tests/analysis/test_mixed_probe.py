@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from elmokit.analysis import probe as module
-from elmokit.analysis.mixed_probe import fit_mixed_probe
-from elmokit.analysis.probe import ProbeConfig, fit_probe
+from elmokit.analysis.probe import ProbeConfig, fit_mixed_probe, fit_probe
 
 CPU = ProbeConfig(iterations=200, device="cpu")
 

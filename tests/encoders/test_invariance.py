@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import models
 from elmokit.encoders import Elmo
 from elmokit.encoders.batches import positions
-from elmokit.encoders.elmo.runner import Runner
-from elmokit.encoders.elmo.word_cache import WordCache
+from elmokit.encoders.elmo.runner import Runner, WordCache
 from elmokit.errors import ElmokitError
 from elmokit.text import Sentence
 

@@ -17,9 +17,15 @@ import models
 from elmokit.encoders import Elmo
 from elmokit.encoders.static.distil import distil_corpus, distil_words
 from elmokit.encoders.static.encoder import Static
-from elmokit.encoders.static.export import export_word2vec
 from elmokit.encoders.static.load import load_table
-from elmokit.encoders.static.table import HEADER_BYTES, WordTable, read_table, verify_table, write_table
+from elmokit.encoders.static.table import (
+    HEADER_BYTES,
+    WordTable,
+    export_word2vec,
+    read_table,
+    verify_table,
+    write_table,
+)
 from elmokit.errors import FormatError, InputError, MissingExtraError
 
 WORDS = ["the", "Cat", "3.14", "猫", "👩‍👩‍👧", "\u00a0", "don't", "</s>"]

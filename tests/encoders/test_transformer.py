@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import transformer_models
-from elmokit.encoders.transformer._windows import cut_windows
+from elmokit.encoders.transformer._pieces import cut_windows
 from elmokit.encoders.transformer.encoder import Transformer, longest_input
 from elmokit.errors import InputError, MissingExtraError, WeightsError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.encoders.transformer._windows import WindowPlan, cut_windows
+from elmokit.encoders.transformer._pieces import WindowPlan, cut_windows
 from elmokit.errors import InputError
 
 counts = st.lists(st.integers(0, 12), max_size=60)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.formats import atomic_path, atomic_write, write_text
-from elmokit.formats.atomic import atomic_folder, sweep_drafts
+from elmokit.formats.atomic import atomic_folder, atomic_path, atomic_write, sweep_drafts, write_text
 
 HOLD = """
 import sys

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import FormatError, InputError
-from elmokit.formats import write_text
+from elmokit.formats.atomic import write_text
 from elmokit.formats.resumable import HEADER, Log, Position, locked, open_log, read_chunks
 from elmokit.text import Sentence
 

@@ -15,7 +15,7 @@ from small_lm import CONFIG, SENTENCES, WORDS, after, number, tiny
 import reference as ref
 from elmokit.errors import InputError, WeightsError
 from elmokit.lm import BLANK, LanguageModel, PerplexityReport, SentenceScore
-from elmokit.lm.streams import parallel_streams
+from elmokit.lm.scores import parallel_streams
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Sentence
 from elmokit.weights.pretrained import Pretrained, SoftmaxTensors

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import small_runs as runs
 
-from elmokit.pretrain._divergence import Watch
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.optimisation import rate_at
+from elmokit.pretrain.optimisation import Watch, rate_at
 from elmokit.pretrain.trainer import Stopped, step_rate
 
 DIVERGING: dict[str, Any] = {"learning_rate": 3.0, "steps": 600, "checkpoint_every": 10, "warmup": 0.1}

@@ -10,10 +10,9 @@ import small_runs as runs
 import torch
 
 from elmokit.nn.bilm import initialise
-from elmokit.pretrain._muon import MOMENTUM, SIZE, inner_matrices, orthogonalise
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.objective import Objective
-from elmokit.pretrain.optimisation import build_optimizer, rate_at
+from elmokit.pretrain.optimisation import MOMENTUM, SIZE, build_optimizer, inner_matrices, orthogonalise, rate_at
 
 CONFIG = PretrainConfig(
     cell_dim=24, projection_dim=8, filters=((1, 4), (2, 6)), optimizer="muon", learning_rate=0.01, weight_decay=0.1

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elmokit.errors import ConfigError
-from elmokit.tasks.qa.network import BiAttention, Bidaf, BidafConfig, Ends, SelfAttention, Side, Trilinear, best_spans
+from elmokit.tasks.qa.network import BiAttention, Bidaf, BidafConfig, Ends, SelfAttention, Trilinear, best_spans
+from elmokit.tasks.words import Side
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=3)
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmokit.tasks.entail.network import Esim, EsimConfig, SharedDropout, Side
+from elmokit.tasks.entail.task import Esim, EsimConfig, SharedDropout
+from elmokit.tasks.words import Side
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=4)
 
@@ -25,12 +26,12 @@ def side(lengths: list[int], *, seed: int, more: int, output_width: int = 3) -> 
 
 
 def row(given: Side, k: int, n: int) -> Side:
-    return Side(given.words[k : k + 1, :n], given.at_output[k : k + 1, :n], given.mask[k : k + 1, :n])
+    return Side(given.vectors[k : k + 1, :n], given.at_output[k : k + 1, :n], given.mask[k : k + 1, :n])
 
 
 def by_hand(body: Esim, premise: Side, hypothesis: Side) -> Tensor:
     """One pair without padding, word by word, as the paper's formulas have it."""
-    a, b = (torch.cat([body.encoder(s.words)[0], s.at_output], dim=-1)[0] for s in (premise, hypothesis))
+    a, b = (torch.cat([body.encoder(s.vectors)[0], s.at_output], dim=-1)[0] for s in (premise, hypothesis))
     pooled = []
     for own, other in ((a, b), (b, a)):
         rows = []

@@ -17,7 +17,7 @@ from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
 from elmokit.weights import Pretrained, SoftmaxTensors
-from elmokit.weights._int4 import GROUP, as_int8, fits, quantise_groups, widen_groups
+from elmokit.weights.storage import GROUP, as_int8, fits, quantise_groups, widen_groups
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.intervals import Interval, mean_interval
-from elmokit.analysis.mixed_probe import fit_mixed_probe
-from elmokit.analysis.probe import ProbeConfig, fit_probe
+from elmokit.analysis.probe import ProbeConfig, fit_mixed_probe, fit_probe
 from elmokit.analysis.views import View
 from elmokit.analysis.word_labels import WordLabels, control_labels, label_ids
 from elmokit.encoders import Encoder

@@ -40,7 +40,8 @@ def apply(
     from elmokit.cli.progress import counting
     from elmokit.cli.show import print_json
     from elmokit.errors import InputError
-    from elmokit.formats import expand_inputs, write_text
+    from elmokit.formats import expand_inputs
+    from elmokit.formats.atomic import write_text
     from elmokit.formats.resumable import disk_errors
     from elmokit.formats.streams import mend
     from elmokit.tasks.saved import TaskModel

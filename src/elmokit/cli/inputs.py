@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def is_source(argument: str) -> bool:
     """Whether an argument names something to read; all else is text. A name that looks like a file must be one."""
     from elmokit.errors import InputError
-    from elmokit.formats.inputs import SUFFIXES
+    from elmokit.formats.read import SUFFIXES
     from elmokit.formats.streams import COMPRESSIONS
 
     if not argument.strip():

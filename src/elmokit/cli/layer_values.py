@@ -80,6 +80,6 @@ def write_records(records: Sequence[dict[str, Any]], path: Path) -> None:
     """A JSON file of them."""
     from json import dumps
 
-    from elmokit.formats import write_text
+    from elmokit.formats.atomic import write_text
 
     write_text(path, dumps(records, indent=2, ensure_ascii=False) + "\n")

@@ -67,7 +67,8 @@ def senses(
     from elmokit.cli.show import print_json
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
-    from elmokit.formats import expand_inputs, write_text
+    from elmokit.formats import expand_inputs
+    from elmokit.formats.atomic import write_text
     from elmokit.formats.read import told_lines
     from elmokit.text import load_tokenizer
 

@@ -9,9 +9,8 @@ from elmokit.encoders.load import load_encoder
 from elmokit.encoders.results import Embedding
 from elmokit.encoders.static.distil import distil_corpus, distil_words
 from elmokit.encoders.static.encoder import Static
-from elmokit.encoders.static.export import export_word2vec
 from elmokit.encoders.static.load import load_table
-from elmokit.encoders.static.table import WordTable
+from elmokit.encoders.static.table import WordTable, export_word2vec
 from elmokit.encoders.transformer.encoder import Transformer
 
 __all__ = [

@@ -1,26 +1,49 @@
-"""Models to files that run elsewhere. A file is run and compared with the model before it is kept."""
+"""Models to files that run elsewhere. A file is run and compared with the model before it is kept.
+
+Its vectors may differ by 1e-5, over text that a model might meet. Sums in another order round differently, and a
+trained model may let rounding grow from step to step. If float32 itself is further than that from float64, that
+distance is the measure.
+"""
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from elmokit.batch import TokenBatch
-from elmokit.encoders.tokenizing import choose_tokenizer
-from elmokit.errors import InputError, WeightsError
-from elmokit.export._check import Checked, Layers, check
+import numpy as np
+import torch
+
+from elmokit.batch import TokenBatch, build_batch
+from elmokit.errors import ElmokitError, InputError, WeightsError
 from elmokit.export.described import FILES, Description, Kind
 from elmokit.formats.atomic import atomic_path
 from elmokit.formats.tensors import file_checksum
+from elmokit.layers import Vectors
+from elmokit.text import Sentence
 from elmokit.weights import Dtype, Pretrained
-from elmokit.weights.storage import pack
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
+from elmokit.weights.pretrained import choose_tokenizer
+from elmokit.weights.storage import SCALE, pack
 
 LARGEST_ONNX = 2_000_000_000  # bytes; protocol buffers end at 2 GiB
 ONNX_TYPES: tuple[Dtype, ...] = ("float32", "float16", "int8")
+TOLERANCE = 1e-5
+ROUNDINGS = 4  # times that float32's own error may be passed, where that is more than the tolerance
+TEXT = (
+    "After a week of rain the river burst its banks , and the bank in the market square stayed closed until Friday .",
+    "",
+    "Ja",
+    "Größere Überschwemmungen gab es 1,200 Jahre zuvor , sagt man . 🙂",
+    "川 は 深い .",
+    "In the spring of that year , when the snow on the northern passes had at last begun to melt and the first carts "
+    "came down into the valley with salt , iron and letters that had lain for months in the houses of strangers , the "
+    "old miller , who had not spoken to his brother since their father died , walked to the bridge and waited there .",
+    "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft <S> </S>",
+)
+
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +80,7 @@ def export_onnx(pretrained: Pretrained, folder: str | Path, *, dtype: Dtype = "f
     def write(path: Path) -> None:
         write_model(onnx_bilm(pretrained.config, packed), path)
 
-    def load(path: Path, described: Description) -> Callable[[TokenBatch], Layers]:
+    def load(path: Path, described: Description) -> Callable[[TokenBatch], Vectors]:
         return OnnxSession(path, described).layers
 
     return _export(pretrained, Path(folder), "onnx", dtype, write, load)
@@ -74,7 +97,7 @@ def export_torch(pretrained: Pretrained, folder: str | Path) -> ExportReport:
         with path.open("wb") as stream:
             torch.export.save(program, stream)
 
-    def load(path: Path, described: Description) -> Callable[[TokenBatch], Layers]:
+    def load(path: Path, described: Description) -> Callable[[TokenBatch], Vectors]:
         with path.open("rb") as stream, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)  # torch 2.11's own
             run = torch.export.load(stream).module()
@@ -89,7 +112,7 @@ def _export(
     kind: Kind,
     dtype: Dtype,
     write: Callable[[Path], None],
-    load: Callable[[Path, Description], Callable[[TokenBatch], Layers]],
+    load: Callable[[Path, Description], Callable[[TokenBatch], Vectors]],
 ) -> ExportReport:
     folder = folder.expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,4 +142,66 @@ def _describe(pretrained: Pretrained, kind: Kind, dtype: Dtype, path: Path) -> D
         tokenizer=tokenizer.name,
         tokenizer_version=tokenizer.version,
         checksum=file_checksum(path),
+    )
+
+
+class Checked(NamedTuple):
+    """What the check found."""
+
+    difference: float  # the largest between the export and the model with the same stored weights
+    cosine: float  # the smallest, over tokens and layers, between that model and the one in full precision
+
+
+def check(run: Callable[[TokenBatch], Vectors], pretrained: Pretrained, dtype: Dtype) -> Checked:
+    """Refuses an export that is off by more than 1e-5, relative to the value where that is above 1; see the module."""
+    stored = _as_stored(pretrained, dtype)
+    rounded, exact, whole = stored.build(), stored.build(dtype=torch.float64), pretrained.build()
+    codec = pretrained.codec.build(pretrained.config.tokens.max_characters)
+    known = Sentence.of((pretrained.codec.words or ())[:20])  # words of the vocabulary, where there is one
+    sentences = [*(Sentence.of(text.split()) for text in TEXT), known]
+    worst, own, cosine = 0.0, 0.0, 1.0
+    for rows in (sentences, sentences[:1], sentences[1:2]):  # of any number and length, one and empty ones too
+        batch = build_batch(rows, codec)
+        inputs = torch.from_numpy(batch.types), torch.from_numpy(batch.index)
+        with torch.inference_mode():
+            expected, double, full = (
+                model(*inputs, batch.lengths)[0].values.numpy() for model in (rounded, exact, whole)
+            )
+        found = run(batch)
+        if found.shape != expected.shape or not np.isfinite(found).all():
+            raise _unlike(pretrained, f"layers of shape {found.shape}, expected {expected.shape}, all finite")
+        worst, own = max(worst, _difference(found, expected)), max(own, _difference(expected, double))
+        cosine = min(cosine, _cosine(expected[:, batch.mask], full[:, batch.mask]))
+    if worst > (allowed := max(TOLERANCE, ROUNDINGS * own)):
+        raise _unlike(pretrained, f"vectors that differ by {worst:.1e}, at most {allowed:.0e} is allowed")
+    return Checked(worst, cosine)
+
+
+def _as_stored(pretrained: Pretrained, dtype: Dtype) -> Pretrained:
+    """The model with its weights rounded as the file has them."""
+    packed = pack(pretrained.tensors, dtype)
+    restored = {}
+    for name in pretrained.tensors:
+        values, scale = packed[name].float(), packed.get(name + SCALE)
+        if scale is not None:
+            values = values * scale.reshape(*scale.shape, *(1,) * (values.ndim - scale.ndim))
+        restored[name] = values
+    return replace(pretrained, tensors=restored)
+
+
+def _difference(a: Vectors, b: Vectors) -> float:
+    """The largest, relative to values above 1."""
+    return float((np.abs(a - b) / np.maximum(np.abs(b), 1)).max())
+
+
+def _cosine(a: Vectors, b: Vectors) -> float:
+    products = (a.astype(np.float64) * b).sum(axis=-1)
+    norms = np.linalg.norm(a.astype(np.float64), axis=-1) * np.linalg.norm(b.astype(np.float64), axis=-1)
+    return float((products / np.maximum(norms, 1e-30)).min())
+
+
+def _unlike(pretrained: Pretrained, what: str) -> ElmokitError:
+    return ElmokitError(
+        f"the export of {pretrained.source or 'the model'} gives {what}; nothing was written. Other versions of the "
+        "libraries may do better: please tell which ones these were"
     )

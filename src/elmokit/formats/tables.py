@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import FormatError, InputError, MissingExtraError
-from elmokit.formats.jsonl import Unit, unit_of
+from elmokit.formats.records import Unit, unit_of
 from elmokit.formats.streams import STDIN, ReadReport
 
 _BATCH_ROWS = 256

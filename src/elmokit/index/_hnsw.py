@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from elmokit.config import Count, Range, Share, read_json
 from elmokit.errors import FormatError, MissingExtraError
-from elmokit.formats import atomic_path, write_text
+from elmokit.formats.atomic import atomic_path, write_text
 from elmokit.formats.resumable import disk_errors
 from elmokit.index.exact import centred
 from elmokit.index.segment import Segment, encode_rows

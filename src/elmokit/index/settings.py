@@ -10,7 +10,7 @@ from typing import Literal
 from elmokit.config import Count, Positive, Size, check, plain, read_json
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import ElmokitWarning, InputError
-from elmokit.formats import write_text
+from elmokit.formats.atomic import write_text
 from elmokit.layers import LayerChoice
 
 Precision = Literal["int8", "float16"]

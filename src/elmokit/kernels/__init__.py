@@ -1,8 +1,8 @@
-"""The recurrence and the character convolutions, once per machine; one contract each, chosen here and nowhere else.
+"""The recurrence, the character convolutions and the rows of the sampled softmax: which kernel runs is chosen here.
 
-On CUDA with Triton the fused kernels run, on a CPU without gradients the recurrence of `cpu_lstm`, elsewhere plain
-torch. The environment variable ELMOKIT_KERNEL overrides that: `reference` for plain torch, `triton` for the fused
-kernels (an error if they cannot run).
+On CUDA with Triton the fused kernels run, elsewhere plain torch. The environment variable ELMOKIT_KERNEL overrides
+that: `reference` for plain torch, `triton` for the fused kernels (an error if they cannot run). Inference on a CPU has
+kernels of its own, in `elmokit.kernels.cpu`.
 """
 
 import os
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError
 from elmokit.kernels.char_cnn import Activation, Filter, reference_char_cnn
-from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights, Recurrence
-from elmokit.kernels.reference import reference_lstm
+from elmokit.kernels.reference import LstmRules, LstmState, LstmWeights, Recurrence, reference_lstm
 
 __all__ = [
     "Activation", "Filter", "LstmRules", "LstmState", "LstmWeights", "Recurrence", "char_cnn", "clipped_lstm",
@@ -84,3 +83,22 @@ def _wish() -> str:
 @cache
 def _triton_present() -> bool:
     return find_spec("triton") is not None
+
+
+ROW_LIMIT = 32768  # scores of one row that a kernel holds at once
+
+
+def softmax_rows_(scores: Tensor, shift: Tensor, ids: Tensor, targets: Tensor, own: Tensor) -> Tensor:
+    """Overwrites scores (n, S) with each row's softmax([own ; scores + shift]) without `own`; returns log sums (n,).
+
+    A column whose id is the row's target is an accidental hit and counts as minus infinity.
+    """
+    if scores.is_cuda and scores.shape[1] <= ROW_LIMIT:
+        from elmokit.kernels.triton.softmax import triton_softmax_rows_  # Triton comes with torch's CUDA builds only
+
+        return triton_softmax_rows_(scores, shift, ids, targets, own)
+    full = scores.to(shift.dtype) + shift  # (n, S)
+    full.masked_fill_(ids[None, :] == targets[:, None], -torch.inf)
+    log_sum = torch.logaddexp(torch.logsumexp(full, dim=1), own)  # (n,)
+    scores.copy_((full - log_sum[:, None]).exp_())
+    return log_sum

@@ -12,7 +12,6 @@ from elmokit.chars import BOS, EOS
 from elmokit.encoders.batches import Placed
 from elmokit.encoders.elmo.runner import Runner
 from elmokit.encoders.places import batch_budget, pick_device, pick_dtype
-from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.kernels import LstmState
@@ -27,12 +26,11 @@ from elmokit.lm.predictions import (
     zipf_unigram,
 )
 from elmokit.lm.sampling import Drawing, Sample, Writer
-from elmokit.lm.scores import PerplexityReport, SentenceScore
-from elmokit.lm.streams import parallel_streams
+from elmokit.lm.scores import PerplexityReport, SentenceScore, parallel_streams
 from elmokit.nn.bilm import Direction, State
 from elmokit.nn.score import losses
 from elmokit.text import Sentence, Tokenizer
-from elmokit.weights.pretrained import Pretrained
+from elmokit.weights.pretrained import Pretrained, choose_tokenizer
 
 CACHE_WORDS = 65_536
 SCORES_AT_ONCE = 2**24  # numbers held when many places are predicted

@@ -47,6 +47,6 @@ class LstmLayer(nn.Module):
     def forward(
         self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
     ) -> tuple[Tensor, LstmState]:
-        """Packed input (R, N, P) to packed output (R, N, P); see elmokit.kernels.contract."""
+        """Packed input (R, N, P) to packed output (R, N, P); see elmokit.kernels.reference."""
         weights = LstmWeights(self.weight_x, self.weight_h, self.bias, self.projection)
         return clipped_lstm(x, weights, state, steps, self.config.rules, keep=keep)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
-from elmokit.kernels.softmax_rows import softmax_rows_
+from elmokit.kernels import softmax_rows_
 from elmokit.nn.sampling import Negatives, Sampling
 
 SCORES_AT_ONCE = 2**25  # per chunk: 64 MB in bfloat16, about an H200's cache

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmokit.errors import ElmokitError, ElmokitWarning, FormatError, InputError
-from elmokit.formats import atomic_write
+from elmokit.formats.atomic import atomic_write
 
 NAME = re.compile(r"step-(\d+)\.pt")
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.pretrain.config import FinetuneConfig, PretrainConfig
 from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.finetune import finetune
@@ -15,6 +14,7 @@ from elmokit.pretrain.run import pretrain
 from elmokit.pretrain.trainer import Stopped
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import load_pretrained
+from elmokit.weights.pretrained import choose_tokenizer
 
 
 def corpus_of(config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer | None = None) -> Corpus:

@@ -19,7 +19,7 @@ import torch
 
 from elmokit.config import plain, read_json
 from elmokit.errors import ConfigError, WeightsError
-from elmokit.formats import write_text
+from elmokit.formats.atomic import write_text
 from elmokit.nn.softmax import Softmax, SoftmaxConfig
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.config import FinetuneConfig

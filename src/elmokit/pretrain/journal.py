@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from elmokit.config import Count, parse_json
 from elmokit.errors import FormatError
-from elmokit.formats import atomic_write
+from elmokit.formats.atomic import atomic_write
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,34 @@
-"""Optimizers and the learning-rate schedule."""
+"""Optimizers, the learning-rate schedule, the clip of gradients, and what notices that training has diverged.
+
+Muon (Jordan et al. 2024) moves the matrices inside the network along the nearest orthogonal matrix of their momentum,
+so every direction of a matrix learns at the same pace. Character vectors, convolutions, softmax and biases stay with
+AdamW. Updates are scaled to the size of AdamW's (Liu et al. 2025, section 2.2), so one learning rate serves both.
+"""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmokit.pretrain._muon import Muon, inner_matrices
+from elmokit.config import Count, Measured
+from elmokit.errors import ElmokitError
+from elmokit.nn.char_cnn import Highway, TokenEncoder
+from elmokit.nn.lstm import LstmLayer
 from elmokit.pretrain.config import PretrainConfig
+
+MOMENTUM = 0.95
+SIZE = 0.2  # root mean square of an update, in learning rates
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the iteration: steep at 0, and within 0.7 ... 1.2 after five rounds
+ROUNDS = 5
+SMOOTHING = 1 / 50  # of the mean: it covers about the last 50 steps
+FIRST = 5  # steps whose mean is the loss at the beginning
+PATIENCE = 100  # steps with a loss that is too high and does not fall
+FAR, FAR_SHARE = 1.0, 0.25  # too high: above the best by more than this many nats, and by more than this share of it
+LEARNS_WITHIN, RISE = 500, 0.5  # too high after so many steps: above the beginning by more than this many nats
+SPIKE = 10.0  # one step counts as at most so many nats above the mean
 
 
 def build_optimizer(config: PretrainConfig, module: nn.Module, *, cuda: bool) -> torch.optim.Optimizer:
@@ -60,3 +80,110 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def clip_gradients(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
     """Scales all gradients so that their joint norm is at most `limit`; returns the norm before. Needs no host."""
     return nn.utils.clip_grad_norm_(list(parameters), limit, foreach=True)
+
+
+def inner_matrices(module: nn.Module) -> Iterator[tuple[Tensor, int]]:
+    """The parameters that Muon moves, each with the number of matrices stacked along its rows."""
+    for part in module.modules():
+        if isinstance(part, LstmLayer):
+            yield part.weight_x, 4  # (R, 4H, P)
+            yield part.weight_h, 4
+            if part.projection is not None:
+                yield part.projection, 1  # (R, P, H)
+        elif isinstance(part, Highway):
+            yield part.transform.weight, 1  # (F, F) of F filters
+            yield part.gate.weight, 1
+        elif isinstance(part, TokenEncoder) and part.projection is not None:
+            yield part.projection.weight, 1  # (P, F)
+
+
+@torch.no_grad()
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Matrices (n, rows, columns) with all their singular values near 1, by Newton-Schulz iteration."""
+    half = torch.bfloat16 if matrices.is_cuda else torch.float32
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = (matrices.mT if tall else matrices).to(half)
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(ROUNDS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW for most parameters; those in groups marked `orthogonal` move by Muon."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            if group.get("orthogonal"):
+                for parameter, stacked in zip(group["params"], group["stacked"], strict=True):
+                    if parameter.grad is not None:
+                        self._move(parameter, stacked, group)
+                        parameter.grad = None  # AdamW leaves it alone
+        super().step(closure)
+
+    @torch.no_grad()
+    def _move(self, parameter: Tensor, stacked: int, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if "momentum" not in state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["momentum"] = torch.zeros_like(parameter)
+        assert parameter.grad is not None
+        state["step"].add_(1)
+        state["momentum"].lerp_(parameter.grad, 1 - MOMENTUM)
+        ahead = parameter.grad.lerp(state["momentum"], MOMENTUM)  # Nesterov's momentum
+        rows, columns = parameter.shape[-2] // stacked, parameter.shape[-1]
+        update = orthogonalise(ahead.view(-1, rows, columns)).reshape(parameter.shape).to(parameter.dtype)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.sub_(update * (group["lr"] * (SIZE * max(rows, columns) ** 0.5)))
+
+
+class DivergedError(ElmokitError):
+    """The loss is far above what it was: the weights are of no use any more."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Follows the loss step by step. Saved in checkpoints, so a resumed run decides like one that was never stopped.
+
+    Shuffled text is alike everywhere, so the loss is compared with its best. In corpus order the text may become
+    harder, and the loss is compared with its beginning.
+    """
+
+    shuffled: bool = True
+    steps: Count = 0
+    mean: Measured = 0.0
+    first: Measured = math.inf
+    lowest: Measured = math.inf
+    high: Count = 0  # steps, since the mean became too high, that did not lower it
+
+    def see(self, loss: float) -> None:
+        """The loss of the next step."""
+        self.steps += 1
+        if self.steps > 1:
+            loss = min(loss, self.mean + (SPIKE if self.steps > FIRST else 1.0))
+        self.mean += (loss - self.mean) * max(1 / self.steps, SMOOTHING)
+        if self.steps == FIRST:
+            self.first = self.lowest = self.mean
+        elif self.steps > FIRST and self.shuffled:
+            self.lowest = min(self.lowest, self.mean)
+        self.high = self.high + (loss >= self.mean) if self._rise > 1 else 0
+
+    @property
+    def diverged(self) -> bool:
+        return self.high >= PATIENCE or not math.isfinite(self.mean)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the loss is rising, so that a checkpoint may already hold bad weights."""
+        return self._rise > 0.25 or not math.isfinite(self.mean)
+
+    @property
+    def _rise(self) -> float:
+        """How far the mean has risen; above 1 is too high."""
+        if self.steps <= FIRST:
+            return 0.0
+        from_best = (self.mean - self.lowest) / max(FAR, FAR_SHARE * self.lowest)
+        late = self.shuffled and self.steps >= LEARNS_WITHIN
+        return max(from_best, (self.mean - self.first) / RISE) if late else from_best

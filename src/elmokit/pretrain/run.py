@@ -22,7 +22,7 @@ from rich.progress import Progress as Bar
 from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError
-from elmokit.formats import sweep_drafts, write_text
+from elmokit.formats.atomic import sweep_drafts, write_text
 from elmokit.formats.read import told_lines
 from elmokit.formats.resumable import LOCK, locked
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax

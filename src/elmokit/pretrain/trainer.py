@@ -19,12 +19,11 @@ from torch import Tensor
 from elmokit.config import Amount, Count, Measured, Share, revive
 from elmokit.errors import ElmokitError, InputError, WeightsError
 from elmokit.kernels import LstmState
-from elmokit.pretrain._divergence import DivergedError, Watch
 from elmokit.pretrain.checkpoint import checkpoints, load_checkpoint, save_checkpoint, write_error
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.journal import Journal, Pace, duration, say
 from elmokit.pretrain.objective import Objective
-from elmokit.pretrain.optimisation import rate_at
+from elmokit.pretrain.optimisation import DivergedError, Watch, rate_at
 from elmokit.pretrain.processes import StopSignals, World
 from elmokit.pretrain.step import Codes, CudaGraphStep, Step
 from elmokit.pretrain.validation import Perplexity, Validation

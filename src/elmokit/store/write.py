@@ -15,7 +15,7 @@ from elmokit.encoders.encoder import Encoder, Layers
 from elmokit.encoders.places import batch_budget, pick_device
 from elmokit.encoders.results import Choice
 from elmokit.errors import ElmokitWarning, FormatError, InputError
-from elmokit.formats import atomic_path
+from elmokit.formats.atomic import atomic_path
 from elmokit.formats.given import Given, read_request
 from elmokit.formats.resumable import Log, disk_errors, open_log, read_chunks
 from elmokit.store._arrays import write_npz, write_safetensors

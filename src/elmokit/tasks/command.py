@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from elmokit.encoders import Encoder, load_encoder
 from elmokit.errors import InputError
-from elmokit.formats import open_cache
+from elmokit.formats.cache import open_cache
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_network

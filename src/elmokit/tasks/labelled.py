@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from elmokit.errors import FormatError
-from elmokit.formats import read_lines, sentence_of
-from elmokit.formats.jsonl import unit_of
-from elmokit.formats.records import Record, RecordFormat, read_records
+from elmokit.formats import read_lines
+from elmokit.formats.read import sentence_of
+from elmokit.formats.records import Record, RecordFormat, read_records, unit_of
 from elmokit.formats.streams import COMPRESSIONS, source_name
 from elmokit.text import Sentence, Tokenizer
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from elmokit.encoders import Elmo, ElmoEmbedding, Encoder
 from elmokit.errors import InputError
-from elmokit.formats import atomic_write
+from elmokit.formats.atomic import atomic_write
 from elmokit.formats.resumable import disk_errors
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence

@@ -27,7 +27,7 @@ from elmokit.config import Positive, checksum_of, read_json, revive
 from elmokit.encoders import Elmo, Encoder, load_encoder
 from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError, WeightsError
-from elmokit.formats import atomic_folder, write_text
+from elmokit.formats.atomic import atomic_folder, write_text
 from elmokit.formats.tensors import open_tensors, write_tensors
 from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError, ElmokitError, FormatError
-from elmokit.formats import atomic_write
+from elmokit.formats.atomic import atomic_write
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import TunedLayers

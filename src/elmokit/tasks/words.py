@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -110,6 +110,14 @@ class WordFeaturesConfig:
         return LayerChoice.parse(self.elmo_layers).width(self.elmo_depth, self.elmo_width)
 
 
+class Side(NamedTuple):
+    """One of the texts of each example of a batch, as a network reads it."""
+
+    vectors: Tensor  # (B, T, width)
+    at_output: Tensor  # (B, T, output_width)
+    mask: Tensor  # (B, T) bool
+
+
 class WordFeatures(nn.Module):
     """[word vector ; character CNN ; ELMo] for the input of a network, and ELMo alone for a place further up."""
 
@@ -194,6 +202,10 @@ class WordFeatures(nn.Module):
             return self.anchor.new_zeros(*words.ids.shape, 0)
         found: Tensor = self.above["mix"](_layers(words))
         return found * words.mask[..., None]
+
+    def side(self, words: WordBatch) -> Side:
+        """Both of them, with the mask."""
+        return Side(self(words), self.at_output(words), words.mask)
 
     @torch.no_grad()
     def load_vectors(self, rows: Vectors) -> None:

@@ -7,17 +7,16 @@ from pathlib import Path
 import torch
 
 from elmokit.encoders.elmo.carry import CarriedElmo
-from elmokit.encoders.elmo.runner import Runner
-from elmokit.encoders.elmo.word_cache import CacheInfo
+from elmokit.encoders.elmo.runner import CacheInfo, Runner
 from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.places import FLOATS, INT8
-from elmokit.encoders.tokenizing import choose_tokenizer
 from elmokit.errors import InputError
 from elmokit.kernels.cpu.inference import arithmetic
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Tokenizer
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
 from elmokit.weights.inference import CPU_MODES, inference_model, usual_mode
+from elmokit.weights.pretrained import choose_tokenizer
 
 CACHE_WORDS = 65_536
 

@@ -1,6 +1,10 @@
-"""The biLM in one place: sentences to a `LayerStack` on one device, in one number type, with its word cache."""
+"""The biLM in one place: sentences to a `LayerStack` on one device, in one number type, with its word cache.
 
-from collections.abc import Sequence
+The token encoder knows no context, so the vector of a word never changes and can be kept.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +15,7 @@ from elmokit.chars import Codec, TypeRows
 from elmokit.encoders._transfers import upload
 from elmokit.encoders.batches import BatchRunner, Turn
 from elmokit.encoders.elmo._cuda_graphs import CudaGraphs, wanted
-from elmokit.encoders.elmo.word_cache import WordCache
+from elmokit.kernels.cpu.copies import put_rows, take_rows
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
 from elmokit.text import Sentence
@@ -71,3 +75,85 @@ class Runner(BatchRunner):
     def _encode_rows(self, rows: TypeRows) -> Tensor:
         vectors: Tensor = self.bilm.tokens(upload(rows, self.device))  # (U, P)
         return vectors
+
+
+class CacheInfo(NamedTuple):
+    """How the word cache fared: distinct words per batch that were there, that were not, and how full it is."""
+
+    hits: int
+    misses: int
+    size: int
+    capacity: int
+
+
+class WordCache:
+    """At most `capacity` word vectors, the least recently used leaving first.
+
+    All vectors lie in one tensor and a word owns a slot of it, so a batch is one gather, not a thousand small copies.
+    Threads take turns to look words up together with their vectors, and to put new ones in; they encode side by side.
+    """
+
+    def __init__(
+        self, capacity: int, *, width: int, device: torch.device, dtype: torch.dtype, turn: Turn | None = None
+    ) -> None:
+        self.capacity = capacity
+        with torch.inference_mode(False):  # so that it can be written to in any mode
+            self.table = torch.empty(capacity, width, device=device, dtype=dtype)  # (capacity, P)
+        self.slots: dict[str, int] = {}  # oldest use first; slots 0 to len(slots) - 1 are taken
+        self.hits = self.misses = 0
+        self.turn = turn or Turn(device)
+
+    @property
+    def info(self) -> CacheInfo:
+        with self.turn:
+            return CacheInfo(self.hits, self.misses, len(self.slots), self.capacity)
+
+    def clear(self) -> None:
+        """Forget all words."""
+        with self.turn:
+            self.slots.clear()
+
+    def vectors(self, words: Sequence[str], encode: Callable[[Sequence[str]], Tensor]) -> Tensor:
+        """The vectors of distinct words (U, P); `encode` is asked for those not known."""
+        known, slots, missing = [], [], []
+        with self.turn:
+            for k, word in enumerate(words):
+                slot = self.slots.pop(word, None)
+                if slot is None:
+                    missing.append(k)
+                else:
+                    self.slots[word] = slot  # now the most recently used
+                    known.append(k)
+                    slots.append(slot)
+            self.hits += len(known)
+            self.misses += len(missing)
+            # (K, P), taken before any slot gets another word
+            found = take_rows(self.table, self._on_device(slots)) if slots else self.table[:0]
+        if not missing:
+            return found
+        fresh = encode([words[k] for k in missing])  # (M, P)
+        if not known:
+            vectors = fresh
+        else:
+            vectors = fresh.new_empty(len(words), fresh.shape[1])  # (U, P)
+            put_rows(vectors, self._on_device(known), found)
+            put_rows(vectors, self._on_device(missing), fresh)
+        self._keep([words[k] for k in missing][-self.capacity :], fresh[-self.capacity :])
+        return vectors
+
+    def _keep(self, words: Sequence[str], fresh: Tensor) -> None:
+        """Give each new word a slot: an unused one, or that of the word not used for longest."""
+        with self.turn:
+            new = [k for k, word in enumerate(words) if word not in self.slots]  # else another thread was first
+            slots = []
+            for k in new:
+                size = len(self.slots)
+                slot = size if size < self.capacity else self.slots.pop(next(iter(self.slots)))
+                self.slots[words[k]] = slot
+                slots.append(slot)
+            if len(new) < len(words):
+                fresh = take_rows(fresh, self._on_device(new))
+            put_rows(self.table, self._on_device(slots), fresh)
+
+    def _on_device(self, numbers: list[int]) -> Tensor:
+        return upload(np.array(numbers, dtype=np.int64), self.table.device)

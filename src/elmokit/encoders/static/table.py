@@ -7,6 +7,7 @@ Its metadata holds a checksum of each tensor; opening a file checks the words, `
 
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,17 +19,17 @@ import numpy as np
 
 from elmokit.config import parse_json
 from elmokit.errors import FormatError, InputError
-from elmokit.formats import atomic_write
+from elmokit.formats.atomic import atomic_path, atomic_write
 from elmokit.formats.tensors import Stored, TensorFile, encode_header, open_tensors
 from elmokit.layers import Vectors
 
 Block = tuple[list[str], Vectors]  # some words and their rows (n, D)
-
 MARK = "elmokit static vectors"
 PARTS = {"vectors": ("F32", 2), "lengths": ("U32", 1), "words": ("U8", 1)}  # types and axes
 ADVICE = "copy or make it again"
 HEADER_BYTES = 1024  # kept free in front while the rows are written, since their number is known at the end only
 BLOCK_ROWS = 4096
+WHITE = re.compile(r"[ \t\r\n\v\f]")
 
 
 @dataclass(frozen=True)
@@ -164,3 +165,32 @@ def _open(path: Path, *checked: str) -> TensorFile:
             if file.checksum(name) != sums.get(name):
                 raise FormatError(f"{path}: its {name} are not as they were saved; {ADVICE}")
     return file
+
+
+def export_word2vec(table: WordTable, path: str | Path, *, binary: bool = False, spaces: str | None = None) -> Path:
+    """Write word2vec text or binary; numbers come back bit for bit.
+
+    The formats end a word at a space, so a word that holds white space is refused, or written with `spaces` ("_", say)
+    in its place.
+    """
+    path = Path(path)
+    with atomic_path(path) as draft, draft.open("wb") as file:
+        file.write(f"{len(table)} {table.width}\n".encode())
+        for words, rows in table.blocks():
+            for word, row in zip(words, np.ascontiguousarray(rows, dtype="<f4"), strict=True):
+                name = _name(word, spaces)
+                if binary:
+                    file.write(name + b" " + row.tobytes() + b"\n")
+                else:  # as strings, NumPy writes the fewest digits that tell a float32 from its neighbours
+                    file.write(name + b" " + " ".join(row.astype(str)).encode() + b"\n")
+    return path
+
+
+def _name(word: str, spaces: str | None) -> bytes:
+    name = word if spaces is None else WHITE.sub(spaces, word)
+    if not name or WHITE.search(name):
+        raise InputError(
+            f"{word!r} cannot be written in word2vec's format, which ends a word at white space; pass spaces='_' to "
+            "write '_' instead, or leave the word out"
+        )
+    return name.encode("utf-8", "replace")

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from elmokit.encoders.batches import Turn
 from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.transformer._library import load_transformer
-from elmokit.encoders.transformer._pieces import PieceCutter
-from elmokit.encoders.transformer._windows import WindowPlan
+from elmokit.encoders.transformer._pieces import PieceCutter, WindowPlan
 from elmokit.encoders.transformer.runner import Subwords, TransformerRunner, hidden_layers, layer_names
 from elmokit.errors import InputError, WeightsError
 from elmokit.text import Tokenizer, load_tokenizer

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from elmokit.encoders.batches import BatchRunner, Turn
 from elmokit.encoders.places import batch_budget
-from elmokit.encoders.transformer._pieces import PieceCutter
-from elmokit.encoders.transformer._windows import WindowPlan, cut_windows
+from elmokit.encoders.transformer._pieces import PieceCutter, WindowPlan, cut_windows
 from elmokit.errors import WeightsError
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.kernels.char_cnn import Filter
-from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights
 from elmokit.kernels.cpu.c import CompiledLstm, CompiledTokens, Linear, c_library
 from elmokit.kernels.cpu.int8 import STEPS, Matrix, held, sides, widened
-from elmokit.kernels.reference import reference_lstm
+from elmokit.kernels.reference import LstmRules, LstmState, LstmWeights, reference_lstm
 
 FEW_ROWS, BLOCK = 64, 16
 

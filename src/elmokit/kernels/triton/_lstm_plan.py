@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from elmokit.kernels.contract import LstmWeights
+from elmokit.kernels.reference import LstmWeights
 from elmokit.kernels.triton._pieces import Tile
 
 PROGRAMS = 120  # enough programs to fill a large GPU with one each

@@ -1,6 +1,6 @@
 """The recurrence on CUDA: fused Triton kernels, all directions in one launch, differentiable.
 
-Fulfils `elmokit.kernels.contract.Recurrence` for float32, bfloat16 and float16 inputs. Weights may be of any float
+Fulfils `elmokit.kernels.reference.Recurrence` for float32, bfloat16 and float16 inputs. Weights may be of any float
 type (float32 master weights need no copy of their own); the cell, its gradient and all sums are float32. Nothing here
 looks at data on the host, so a call can be captured in a CUDA graph.
 """
@@ -14,7 +14,7 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from elmokit.kernels.contract import LstmRules, LstmState, LstmWeights
+from elmokit.kernels.reference import LstmRules, LstmState, LstmWeights
 from elmokit.kernels.triton._lstm_backward import cell_backward_kernel, feed_backward_kernel, spread_kernel
 from elmokit.kernels.triton._lstm_forward import carry_kernel, gates_kernel, project_kernel
 from elmokit.kernels.triton._lstm_plan import (

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from elmokit.chars import BOS, EOS, PAD, UNK, WORD_BEGIN, WORD_END, ByteCodec, Codec, TypeRows
 from elmokit.errors import FormatError
-from elmokit.formats import ReadReport, atomic_write, read_lines
+from elmokit.formats import ReadReport, read_lines
+from elmokit.formats.atomic import atomic_write
 from elmokit.pretrain.corpus.files import FileCheck, map_array
 
 SPECIALS = (BOS, EOS, UNK)

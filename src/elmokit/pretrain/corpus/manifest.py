@@ -13,7 +13,7 @@ from typing import Any
 
 from elmokit.config import Count, Positive, Share, plain, read_json
 from elmokit.errors import FormatError, InputError
-from elmokit.formats import write_text
+from elmokit.formats.atomic import write_text
 from elmokit.pretrain.corpus._shards import Shard, ShardedCorpus, ShardInfo
 from elmokit.pretrain.corpus.files import FileCheck, check_file
 from elmokit.pretrain.corpus.lexicon import COUNTS, STARTS, TEXT, Lexicon, Vocabulary

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from elmokit.errors import InputError
-from elmokit.formats import Format, ReadReport, Unit, expand_inputs, format_of, open_bytes, read_dataset, read_parquet
-from elmokit.formats.jsonl import unit_of
-from elmokit.formats.streams import COMPRESSIONS, STDIN, source_name, without_bom
+from elmokit.formats import Format, ReadReport, Unit, expand_inputs, format_of, read_dataset, read_parquet
+from elmokit.formats.records import unit_of
+from elmokit.formats.streams import COMPRESSIONS, STDIN, open_bytes, source_name, without_bom
 from elmokit.text import Tokenizer
 
 BLOCK_BYTES = 1 << 20

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from elmokit.formats import write_text
+from elmokit.formats.atomic import write_text
 from elmokit.plots import CurvePoint, MixWeights, draw_lines, draw_mixes, save_chart
 from elmokit.tasks.ablate.run import WITHOUT, CellResult
 from elmokit.tasks.saved import LearnedMix

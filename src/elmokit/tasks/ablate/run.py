@@ -17,7 +17,7 @@ import torch
 from elmokit.config import read_json
 from elmokit.encoders import Encoder
 from elmokit.errors import ConfigError, InputError
-from elmokit.formats import write_text
+from elmokit.formats.atomic import write_text
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import LayerSource
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_network

@@ -8,7 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from elmokit.config import Depth, Positive, Rate, Share, Size, plain, setting
-from elmokit.formats import format_of, read_jsonl, read_lines, read_sentences, sentence_of
+from elmokit.formats import format_of, read_jsonl, read_lines, read_sentences
+from elmokit.formats.read import sentence_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.coref.data import read_coref, write_coref
 from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentences

@@ -1,4 +1,7 @@
-"""Pair classification: one label for two texts, by ESIM. Entailment is the paper's use (Peters et al. 2018, section 4).
+"""Pair classification: one label for two texts, by ESIM (Chen et al. 2017).
+
+Entailment is the paper's use (Peters et al. 2018, sections 4, 5.2 and appendix), with ELMo at the input and at the
+output of the first LSTM.
 
 Files are TSV or CSV with a header, or JSON lines; the columns of SICK and SNLI are found by themselves.
 """
@@ -9,21 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.markup import escape
-from torch import Tensor
+from torch import Tensor, nn
 
-from elmokit.config import setting
+from elmokit.config import Share, Size, setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import read_lines
 from elmokit.formats.records import RecordFormat
 from elmokit.formats.streams import source_name
+from elmokit.nn.padded import SharedDropout, align, pool_max, pool_mean, run_recurrent
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
-from elmokit.tasks.entail.network import Esim, EsimConfig, Side
 from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
 from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.task import Batch, Scores, Task, two_texts
-from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
+from elmokit.tasks.words import Side, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
 FIRST_FIELDS = ("premise", "sentence1", "sentence_A", "text1", "first")
@@ -31,6 +35,51 @@ SECOND_FIELDS = ("hypothesis", "sentence2", "sentence_B", "text2", "second")
 LABEL_FIELDS = ("label", "gold_label", "entailment_judgment")
 UNDECIDED = "-"  # SNLI's label of pairs that its annotators did not agree on; they are left out, as everywhere
 SEPARATORS = ("\t", " ||| ")  # between the two texts of a pair on one line
+
+
+@dataclass(frozen=True, slots=True)
+class EsimConfig:
+    hidden: Size = setting(300, "LSTM cells in each direction, and the width of the projection and the classifier")
+    dropout: Share = setting(0.5, "dropout on the input of each part of the network")
+
+
+class Esim(nn.Module):
+    """Word vectors of a batch of pairs to a score for each label."""
+
+    def __init__(self, config: EsimConfig, *, width: int, output_width: int, n_labels: int) -> None:
+        super().__init__()
+        self.shared_dropout = SharedDropout(config.dropout)
+        self.encoder = nn.LSTM(width, config.hidden, batch_first=True, bidirectional=True)
+        self.projection = nn.Linear(4 * (2 * config.hidden + output_width), config.hidden)
+        self.composition = nn.LSTM(config.hidden, config.hidden, batch_first=True, bidirectional=True)
+        self.classifier = nn.Sequential(
+            nn.Dropout(config.dropout),
+            nn.Linear(8 * config.hidden, config.hidden),
+            nn.Tanh(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.hidden, n_labels),
+        )
+
+    def forward(self, premise: Side, hypothesis: Side) -> Tensor:
+        """A score for each label. (B, K)"""
+        a, b = self._encode(premise), self._encode(hypothesis)  # (B, S, E), (B, T, E)
+        scores = a @ b.transpose(1, 2)  # (B, S, T)
+        a_other = align(scores, b, hypothesis.mask)  # (B, S, E)
+        b_other = align(scores.transpose(1, 2), a, premise.mask)  # (B, T, E)
+        pooled = [*self._compose(a, a_other, premise.mask), *self._compose(b, b_other, hypothesis.mask)]
+        found: Tensor = self.classifier(torch.cat(pooled, dim=-1))  # (B, K)
+        return found
+
+    def _encode(self, side: Side) -> Tensor:
+        encoded = run_recurrent(self.encoder, self.shared_dropout(side.vectors), side.mask.sum(dim=1))  # (B, T, 2 H)
+        return torch.cat([encoded, side.at_output], dim=-1)  # (B, T, E)
+
+    def _compose(self, own: Tensor, other: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What one text has become beside the other, pooled: its mean and its greatest. (B, 2 H) each"""
+        enhanced = torch.cat([own, other, own - other, own * other], dim=-1)  # (B, T, 4 E)
+        projected = self.shared_dropout(torch.relu(self.projection(enhanced)))  # (B, T, H)
+        composed = run_recurrent(self.composition, projected, mask.sum(dim=1))  # (B, T, 2 H)
+        return pool_mean(composed, mask), pool_max(composed, mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +135,8 @@ class PairNetwork(LabelNetwork[PairExample]):
 
     def forward(self, batch: Batch[PairExample]) -> Tensor:
         """A score for each label. (B, K)"""
-        first, second = batch.words
-        scores: Tensor = self.body(self._side(first), self._side(second))
+        scores: Tensor = self.body(*map(self.features.side, batch.words))
         return scores
-
-    def _side(self, words: WordBatch) -> Side:
-        return Side(self.features(words), self.features.at_output(words), words.mask)
 
 
 class PairClassification(Task[PairExample, ClassPrediction]):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from elmokit.config import Share, Size, check, setting
 from elmokit.nn.padded import SharedDropout, align, masked_softmax, run_recurrent
+from elmokit.tasks.words import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,6 @@ class BidafConfig:
 
     def __post_init__(self) -> None:
         check(self)
-
-
-class Side(NamedTuple):
-    """The passage or the question of each example."""
-
-    vectors: Tensor  # (B, T, width)
-    at_output: Tensor  # (B, T, output_width)
-    mask: Tensor  # (B, T) bool
 
 
 class Ends(NamedTuple):

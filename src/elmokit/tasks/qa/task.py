@@ -20,17 +20,16 @@ from torch import Tensor
 from elmokit.config import Count, Positive, setting
 from elmokit.errors import InputError
 from elmokit.formats import read_lines
-from elmokit.formats.jsonl import unit_of
-from elmokit.formats.records import read_records
+from elmokit.formats.records import read_records, unit_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.classes import part_of
 from elmokit.tasks.labelled import named_format
 from elmokit.tasks.qa.data import Question, cut_passage, read_squad
-from elmokit.tasks.qa.network import Bidaf, BidafConfig, Ends, Side, best_spans
+from elmokit.tasks.qa.network import Bidaf, BidafConfig, Ends, best_spans
 from elmokit.tasks.qa.scores import score_answers
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.task import Batch, Network, Scores, Task, two_texts
-from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
+from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
 PASSAGE_FIELDS = ("passage", "context")
@@ -81,8 +80,7 @@ class AnswererNetwork(Network[Question, Answer]):
 
     def forward(self, batch: Batch[Question]) -> Ends:
         """Log probabilities of starts and ends. (B, T) each"""
-        passage, question = batch.words
-        found: Ends = self.body(self._side(passage), self._side(question))
+        found: Ends = self.body(*map(self.features.side, batch.words))
         return found
 
     def loss(self, batch: Batch[Question]) -> Tensor:
@@ -101,9 +99,6 @@ class AnswererNetwork(Network[Question, Answer]):
         return [
             answer_of(example, (first[k], last[k] + 1), math.exp(score[k])) for k, example in enumerate(batch.examples)
         ]
-
-    def _side(self, words: WordBatch) -> Side:
-        return Side(self.features(words), self.features.at_output(words), words.mask)
 
 
 class QuestionAnswering(Task[Question, Answer]):

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.kernels.contract import LstmRules, LstmState
 from elmokit.kernels.cpu.c._library import CLibrary
 from elmokit.kernels.cpu.c._matrices import Columns, PackedMatrix
 from elmokit.kernels.cpu.c._threads import side_by_side, thread_count
 from elmokit.kernels.cpu.copies import copy_of
 from elmokit.kernels.cpu.int8 import Matrix
+from elmokit.kernels.reference import LstmRules, LstmState
 
 STRETCH_BYTES = 16 << 20  # of input products held ahead
 FEW_ROWS = 4  # that are not worth another thread
