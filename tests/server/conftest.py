@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from running import Process, Running
+from world import World, make_world
 
 import models
 from elmokit import Elmo
@@ -58,3 +59,17 @@ def process(model_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Proces
     yield begin
     for one in started:
         one.kill()
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def full(world: World) -> Iterator[Running]:
+    """A server with a language model, a task model and two indexes."""
+    settings = ServerSettings(task=(str(world.tagger),), index=(f"before={world.old}", str(world.new)))
+    running = Running(Service.load(settings, model=[str(world.model)]), log=None)
+    yield running
+    running.close()

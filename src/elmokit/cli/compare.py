@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from elmokit.text import Sentence
-
 ACROSS = 6  # columns of numbers that fit into 80 characters
 
 
@@ -32,39 +30,23 @@ def compare(
     so a word has the same vector there in every sentence; the layers above differ. If a sentence contains the word
     several times, each occurrence is compared.
     """
+    from itertools import combinations
+
     from rich.console import Console
     from rich.text import Text
 
-    from elmokit.cli.show import cosine, print_json
+    from elmokit.analysis.compare import compare_word, find_word
+    from elmokit.cli.show import print_json
     from elmokit.encoders import load_encoder
-    from elmokit.errors import InputError
     from elmokit.text import load_tokenizer
 
     encoder = load_encoder(model, device=device)
     tokenizer = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     sentences = [tokenizer.tokenize(text) for text in texts]
-    places = [(s, t) for s, sentence in enumerate(sentences) for t in _occurrences(sentence, word, s)]
-    if len(places) < 2:
-        raise InputError(f"{word!r} occurs only once; give two sentences with it, or one that has it twice")
-    layers = encoder.encode_layers(sentences)
-    names = [*encoder.layer_names, "average"]
-    pairs, found = [], []
-    for a in range(len(places)):
-        for b in range(a + 1, len(places)):
-            first, second = (layers[s][:, t] for s, t in (places[a], places[b]))  # (L, D) each
-            each = [cosine(x, y) for x, y in zip(first, second, strict=True)]
-            pairs.append((a, b))
-            found.append([*each, cosine(first.mean(axis=0), second.mean(axis=0))])
+    places = find_word(sentences, word)
+    compared = compare_word(sentences, encoder.encode_layers(sentences), places, names=encoder.layer_names)
     if json_output:
-        print_json(
-            {
-                "word": [sentences[s].tokens[t] for s, t in (places[a], places[b])],
-                "sentence": [places[a][0], places[b][0]],
-                "position": [places[a][1], places[b][1]],
-                "cosines": dict(zip(names, values, strict=True)),
-            }
-            for (a, b), values in zip(pairs, found, strict=True)
-        )
+        print_json(pair._asdict() for pair in compared)
         return
     console = Console(highlight=False)
     for number, (s, t) in enumerate(places, 1):
@@ -74,7 +56,10 @@ def compare(
         )
         console.print(shown)
     console.print()
-    heads, rows = [f"{a + 1} and {b + 1}" for a, b in pairs], [[f"{x:.3f}" for x in values] for values in found]
+    names = list(compared[0].cosines)
+    pairs = list(combinations(range(1, len(places) + 1), 2))
+    heads = [f"{a} and {b}" for a, b in pairs]
+    rows = [[f"{x:.3f}" for x in pair.cosines.values()] for pair in compared]
     if len(names) <= ACROSS:
         console.print(_table("places", names, heads, rows))
         return
@@ -93,18 +78,6 @@ def _table(corner: str, heads: "Sequence[str]", sides: "Sequence[str]", rows: "S
     for side, row in zip(sides, rows, strict=True):
         table.add_row(side, *row)
     return table
-
-
-def _occurrences(sentence: "Sentence", word: str, number: int) -> list[int]:
-    """Where the word is: as spelled if it is there, else in any case."""
-    from elmokit.errors import InputError
-
-    exact = [t for t, token in enumerate(sentence.tokens) if token == word]
-    found = exact or [t for t, token in enumerate(sentence.tokens) if token.casefold() == word.casefold()]
-    if not found:
-        words = " ".join(sentence.tokens[:40]) or "none"
-        raise InputError(f"{word!r} is not a word of sentence {number + 1}; its words are: {words}")
-    return found
 
 
 def _words(tokens: "Sequence[str]", *, after: bool = False) -> str:

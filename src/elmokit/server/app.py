@@ -11,13 +11,19 @@ from starlette.middleware.cors import CORSMiddleware
 
 from elmokit import __version__
 from elmokit.errors import InputError
+from elmokit.server.corpora import corpora_router
+from elmokit.server.docs import docs_router
 from elmokit.server.errors import ApiError
 from elmokit.server.front import TEI_PATHS, Front
 from elmokit.server.metrics import Metrics
 from elmokit.server.openai import openai_router
 from elmokit.server.operations import operations_router
 from elmokit.server.service import Service
+from elmokit.server.tasks import tasks_router
+from elmokit.server.tei import tei_router
+from elmokit.server.tokens import tokens_router
 from elmokit.server.wire import to_json
+from elmokit.server.words import words_router
 
 DESCRIPTION = (
     "Vectors of sentences and words from ELMo and other encoders, with the surfaces of OpenAI and "
@@ -34,8 +40,10 @@ def create_app(service: Service, *, routers: Sequence[APIRouter] = (), log: Text
     """
     app = FastAPI(title="elmokit", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     metrics = Metrics(service)
-    for router in (*routers, operations_router(service, metrics), openai_router(service)):
+    own = (openai_router, tokens_router, words_router, tasks_router, corpora_router, tei_router)
+    for router in (*routers, operations_router(service, metrics), *(make(service) for make in own)):
         app.include_router(router)
+    app.include_router(docs_router(app))
     _handle_errors(app)
     app.add_middleware(Front, service=service, metrics=metrics, log=log)
     if service.settings.cors:
@@ -62,7 +70,10 @@ def _handle_errors(app: FastAPI) -> None:
         return answer(request, ApiError(400, str(error)))
 
     async def invalid(request: Request, error: Any) -> Response:
-        return answer(request, _explain(error))
+        wrong = _explain(error)
+        if request.url.path in TEI_PATHS:
+            wrong.status = 422  # as there
+        return answer(request, wrong)
 
     async def http(request: Request, error: Any) -> Response:
         told = {404: f"no such path: {request.url.path}", 405: f"{request.method} is not for {request.url.path}"}

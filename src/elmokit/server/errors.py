@@ -2,7 +2,14 @@
 
 from typing import Any
 
-TEI_TYPES = {400: "empty", 413: "validation", 422: "tokenizer", 424: "backend", 429: "overloaded", 503: "unhealthy"}
+TEI_TYPES = {
+    400: "validation",
+    413: "validation",
+    422: "validation",
+    424: "backend",
+    429: "overloaded",
+    503: "unhealthy",
+}
 
 
 class ApiError(Exception):
@@ -30,7 +37,8 @@ class ApiError(Exception):
     @property
     def tei(self) -> dict[str, Any]:
         """{"error", "error_type"}"""
-        return {"error": self.message, "error_type": TEI_TYPES.get(self.status, self.code or self.kind)}
+        kind = "empty" if self.code == "empty_input" else TEI_TYPES.get(self.status, self.code or self.kind)
+        return {"error": self.message, "error_type": kind}
 
 
 class OverloadedError(ApiError):

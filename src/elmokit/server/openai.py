@@ -79,7 +79,7 @@ class ModelsAnswer(BaseModel):
     data: list[ModelObject]
 
 
-def texts_of(body: EmbeddingsRequest) -> list[Any]:
+def texts_of(body: Any) -> list[Any]:
     """The texts, or token lists, of a request."""
     if (body.input is None) == (body.tokens is None):
         raise ApiError(400, "send either 'input' (text) or 'tokens' (lists of words)", param="input")

@@ -11,6 +11,7 @@ look at `current_job().cancelled`.
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -24,8 +25,8 @@ import torch
 
 from elmokit.encoders import Elmo, Encoder, load_encoder
 from elmokit.encoders.encoder import Layers
-from elmokit.encoders.results import Vectors
-from elmokit.errors import InputError
+from elmokit.encoders.results import Choice, Vectors
+from elmokit.errors import ElmokitError, InputError
 from elmokit.formats.given import sentences_of
 from elmokit.index import Index
 from elmokit.layers import LayerChoice
@@ -35,12 +36,14 @@ from elmokit.server.errors import ApiError, LateError
 from elmokit.server.jobs import Call, Job, ModelThread
 from elmokit.server.settings import ServerSettings
 from elmokit.tasks.saved import TaskModel
-from elmokit.text import Sentence
+from elmokit.text import Sentence, Tokenizer
 
 T = TypeVar("T")
 Lane = Literal["model", "side"]
+Side = Literal["left", "right"]
 LARGE = 50_000  # characters that are cut into words in a thread of their own, so that other requests go on
 CACHED = 256  # results kept by `cached`
+MOST_BYTES = 256 << 20  # of vectors in one answer
 WARM = ("A first sentence.", "Another one, which is somewhat longer than the first, so that batches form.")
 
 
@@ -111,6 +114,10 @@ class Service:
         known = {encoder.fingerprint: encoder for encoder in encoders.values()}
         tasks = {name: _load_task(source, known, device) for name, source in map(_named, settings.task)}
         indexes = {name: Index.open(source or "") for name, source in map(_named, settings.index)}
+        for index in indexes.values():
+            if index.manifest.model not in {encoder.fingerprint for encoder in encoders.values()}:
+                name, source = _named(index.manifest.source)
+                encoders[name if name not in encoders else index.manifest.source] = load_indexed(index, source, device)
         return cls(encoders, tasks=tasks, indexes=indexes, settings=settings)
 
     def start(self) -> None:
@@ -182,36 +189,69 @@ class Service:
                 self._language_models[name] = made
             return self._language_models[name]
 
-    def sentences(self, texts: Sequence[Any], *, model: str | None = None) -> list[Sentence]:
-        """Texts, or lists of tokens, as sentences, within the server's limits."""
+    def model_of(self, index: str) -> str:
+        """The name of the encoder that an index was made with."""
+        wanted = self.index(index).manifest.model
+        for name, encoder in self.encoders.items():
+            if encoder.fingerprint == wanted:
+                return name
+        raise ApiError(404, f"the model of the index {index!r} is not served here", code="model_not_found")
+
+    def sentences(
+        self, texts: Sequence[Any], *, tokenizer: Tokenizer | None = None, truncate: Side | None = None
+    ) -> list[Sentence]:
+        """Texts, or lists of tokens, as sentences, within the server's limits.
+
+        With `truncate`, what is too long on the left or on the right of a text is left out; else it is refused.
+        """
         settings = self.settings
         if len(texts) > settings.max_inputs:
             raise ApiError(413, f"{len(texts):,} texts in one request; at most {settings.max_inputs:,} may be sent")
-        cut = list(sentences_of(texts, tokenizer=self.encoder(model).tokenizer))
+        cut = list(sentences_of(texts, tokenizer=tokenizer or self.encoder().tokenizer))
+        most = settings.max_input_tokens
+        if truncate is not None:
+            return [_truncated(sentence, most, truncate) for sentence in cut]
         for number, sentence in enumerate(cut):
-            if len(sentence) > settings.max_input_tokens:
+            if len(sentence) > most:
                 raise ApiError(
                     413,
-                    f"text {number} has {len(sentence):,} tokens; at most {settings.max_input_tokens:,} are read",
+                    f"text {number} has {len(sentence):,} tokens; at most {most:,} are read",
                     param="input",
                     code="context_length_exceeded",
                 )
         return cut
 
-    async def cut(self, texts: Sequence[Any], *, model: str | None = None) -> list[Sentence]:
-        """`sentences`, in a thread of its own if there is much text."""
+    async def cut(
+        self,
+        texts: Sequence[Any],
+        *,
+        model: str | None = None,
+        tokenizer: Tokenizer | None = None,
+        truncate: Side | None = None,
+    ) -> list[Sentence]:
+        """`sentences`, in a thread of its own if there is much text; counted as this request's text."""
         began, size = time.monotonic(), sum(len(text) for text in texts)
         self.model.check_room(0)
+        cutter = tokenizer or self.encoder(model).tokenizer
         if size > LARGE:
-            found = await asyncio.to_thread(self.sentences, texts, model=model)
+            found = await asyncio.to_thread(self.sentences, texts, tokenizer=cutter, truncate=truncate)
         else:
-            found = self.sentences(texts, model=model)
-        if (told := timing.get()) is not None:
+            found = self.sentences(texts, tokenizer=cutter, truncate=truncate)
+        if (told := timing.get()) is not None and not (texts and isinstance(texts[0], Sentence)):
             told.cutting += time.monotonic() - began
             told.texts += len(texts)
             told.characters += sum(len(s.text) if s.text is not None else sum(map(len, s.tokens)) for s in found)
             told.tokens += sum(map(len, found))
         return found
+
+    def check_answer(self, sentences: Sequence[Sentence], layers: Layers, *, model: str | None = None) -> None:
+        """413 where an answer with a vector per token would take too much memory."""
+        encoder = self.encoder(model)
+        axes = Choice.of(layers, None, default="average").axes(encoder.depth, encoder.width)
+        size = 4 * math.prod(axes) * sum(map(len, sentences))
+        if size > MOST_BYTES:
+            told = f"{size >> 20:,} MiB; at most {MOST_BYTES >> 20} MiB are sent"
+            raise ApiError(413, f"the vectors of these texts take {told}; send fewer texts", param="input")
 
     async def encode(
         self,
@@ -221,6 +261,7 @@ class Service:
         layers: Layers = "average",
         pooling: Pooling = "mean",
         normalise: bool = False,
+        truncate: Side | None = None,
         deadline: float | None = None,
     ) -> Encoded:
         """The vectors of texts, token lists or Sentences, batched with those of all other requests.
@@ -233,7 +274,7 @@ class Service:
         choice.indices(encoder.depth)  # a layer that is not there is refused before anything waits
         if choice.weights and len(choice.weights) != encoder.depth:
             raise InputError(f"{len(choice.weights)} layer weights given, but the model has {encoder.depth} layers")
-        sentences = await self.cut(texts, model=model)
+        sentences = await self.cut(texts, model=model, truncate=truncate)
         if not sentences:
             return Encoded([], [])
         patience = self.settings.stuck_seconds * max(1.0, max(map(len, sentences)) / 1024)
@@ -324,6 +365,24 @@ def _load_task(source: str | None, known: Mapping[str, Encoder], device: str) ->
     stated = read_description(Path(source or "").expanduser()).encoder
     encoder = known.get(stated.fingerprint) if stated is not None and not stated.held else None
     return TaskModel.from_pretrained(source or "", encoder=encoder, device=device)
+
+
+def load_indexed(index: Index, source: str | None, device: str) -> Encoder:
+    """The encoder that an index was made with."""
+    try:
+        encoder = load_encoder(source, device=device)
+    except ElmokitError as wrong:
+        raise InputError(f"{index.folder}: its model cannot be loaded ({wrong}); give it with -m") from None
+    index.manifest.check_encoder(encoder, index.folder)
+    return encoder
+
+
+def _truncated(sentence: Sentence, most: int, side: Side) -> Sentence:
+    if len(sentence) <= most:
+        return sentence
+    kept = slice(-most, None) if side == "left" else slice(most)
+    offsets = None if sentence.offsets is None else sentence.offsets[kept]
+    return Sentence(sentence.tokens[kept], sentence.text, offsets, sentence.start)
 
 
 def set_threads(threads: int) -> None:
