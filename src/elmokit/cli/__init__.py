@@ -13,6 +13,7 @@ from elmokit.cli.drift import drift
 from elmokit.cli.elmo import elmo
 from elmokit.cli.embed import embed
 from elmokit.cli.evaluate import evaluate
+from elmokit.cli.explore import explore
 from elmokit.cli.export import export
 from elmokit.cli.flags import Command
 from elmokit.cli.index import index
@@ -39,7 +40,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "Tasks": {"train": train, "evaluate": evaluate, "apply": apply, "ablate": ablate, "mixes": mixes},
     "Words in a corpus": {"index": index, "neighbors": neighbors, "senses": senses, "drift": drift},
     "What the layers know": {"probe": probe, "wsd": wsd, "pairs": pairs},
-    "Over the network": {"serve": serve},
+    "Over the network": {"serve": serve, "explore": explore},
 }
 
 

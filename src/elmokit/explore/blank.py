@@ -19,7 +19,7 @@ def fill_or_score(lm: LanguageModel, text: str, *, n: int = 12) -> Steps[dict[st
         raise InputError(f"no word was given; expected a sentence, with {BLANK} where a word is missing")
     if len(sentence) > MOST_TOKENS:
         raise InputError(f"{len(sentence)} words were given; expected {MOST_TOKENS} at most")
-    yield Progress(0, 1)
+    yield Progress(0, 1, model=True)
     if blank_positions(sentence):
         found = lm.fill(sentence, n=n)
         sides = {"left": found.forward, "right": found.backward, "both": found.both}

@@ -105,7 +105,7 @@ def all_layers(cloud: Cloud, encoder: Encoder) -> Steps[Cloud]:
     n, depth = len(cloud), encoder.depth
     made = np.zeros((depth, n, encoder.width), dtype=np.float16)
     for at in range(0, n, CHUNK):
-        yield Progress(at, n, "computing the layers")
+        yield Progress(at, n, "computing the layers", model=True)
         some = range(at, min(at + CHUNK, n))
         places = [_place(cloud.indexes[cloud.sides[k]], int(cloud.rows[k]), encoder) for k in some]
         distinct = list(dict.fromkeys(sentence for sentence, _ in places))

@@ -14,7 +14,7 @@ from elmokit.errors import InputError
 from elmokit.explore import blank, change, cloud, facts, groups, labels, sentence
 from elmokit.explore.cloud import Cloud
 from elmokit.explore.steps import Progress, Steps, packed
-from elmokit.index import Index
+from elmokit.index import ENGLISH_STOP_WORDS, Index
 from elmokit.lm import LanguageModel
 from elmokit.tasks.saved import TaskModel
 
@@ -71,16 +71,17 @@ class Explorer:
         return sentence.nearest_words(self._index(index), self.encoder, text, position)
 
     def blank(self, text: str, n: int = 12) -> Steps[dict[str, Any]]:
-        yield Progress(0, 1, "loading the language model" if self._lm is None else "")
+        yield Progress(0, 1, "loading the language model" if self._lm is None else "", model=True)
         return (yield from blank.fill_or_score(self.lm, text, n=n))
 
-    def words(self, index: str, prefix: str = "", most: int = 40) -> Steps[dict[str, Any]]:
+    def words(self, index: str, prefix: str = "", most: int = 120) -> Steps[dict[str, Any]]:
         """The most frequent words of an index that begin so."""
         yield Progress(0, 1)
         words, folded = self._index(index).words, prefix.casefold()
         found = [(word, n) for word, n in words.items() if word.casefold().startswith(folded)]
         found.sort(key=lambda pair: (-pair[1], pair[0]))
-        return {"words": [{"word": word, "count": count} for word, count in found[:most]]}
+        stop = set(ENGLISH_STOP_WORDS)
+        return {"words": [{"word": w, "count": n, "plain": w.casefold() in stop} for w, n in found[:most]]}
 
     def word(
         self,
@@ -131,9 +132,9 @@ class Explorer:
         limit: int = cloud.MOST_POINTS,
     ) -> Steps[dict[str, Any]]:
         """Sense groups of a word's occurrences."""
-        found = yield from self._cloud(indexes, word, limit)
+        found = yield from self._cloud(indexes, word, limit, layer)
         yield Progress(0, 1, "grouping")
-        made = groups.group(found, layer=layer if layer in found.layers else None, clusters=clusters)
+        made = groups.group(found, layer=layer, clusters=clusters)
         return {**made, "labels": packed(made["labels"])}
 
     def substitutes(
@@ -160,10 +161,10 @@ class Explorer:
         limit: int = cloud.MOST_POINTS,
     ) -> Steps[dict[str, Any]]:
         """How like one occurrence all others are."""
-        found = yield from self._cloud(indexes, word, limit)
+        found = yield from self._cloud(indexes, word, limit, layer)
         if not 0 <= number < len(found):
             raise InputError(f"occurrence {number} was asked for, but there are {len(found)}")
-        return {"scores": packed(groups.similar_to(found, number, layer=layer if layer in found.layers else None))}
+        return {"scores": packed(groups.similar_to(found, number, layer=layer))}
 
     def change(self, first: str, second: str, *, by: str = "prt", min_count: int = 10) -> Steps[dict[str, Any]]:
         config = DriftConfig(by=by, min_count=min_count, per_word=max(200, min_count), examples=0)  # type: ignore[arg-type]
@@ -209,19 +210,28 @@ class Explorer:
             raise InputError(f"no index {name!r}; there are {', '.join(self.indexes) or 'none'}")
         return self.indexes[name]
 
-    def _cloud(self, indexes: Sequence[str], word: str, limit: int) -> Steps[Cloud]:
-        """From what was kept, or from the indexes."""
-        key = (*indexes, word, limit)
+    def _cloud(self, indexes: Sequence[str], word: str, limit: int, layer: str | None = None) -> Steps[Cloud]:
+        """From what was kept, or from the indexes; with this layer, which may have to be computed."""
+        found = self._kept((*indexes, word, limit))
+        if found is None:
+            found = yield from self._gather(indexes, word, limit)
+        if layer is not None and layer not in found.layers and layer in self.encoder.layer_names:
+            found = yield from cloud.all_layers(found, self.encoder)
+        return found
+
+    def _kept(self, key: tuple[Any, ...]) -> Cloud | None:
         with self._lock:
             if key in self._clouds:
                 self._clouds.move_to_end(key)
-                return self._clouds[key]
+            return self._clouds.get(key)
+
+    def _gather(self, indexes: Sequence[str], word: str, limit: int) -> Steps[Cloud]:
         opened = [self._index(name) for name in indexes]
         if len({(index.manifest.model, index.settings.layers) for index in opened}) > 1:
             raise InputError("the indexes were made with different models or layers; make both with the same")
         made = yield from cloud.gather(opened, word, self.encoder, limit=limit)
         with self._lock:
-            self._clouds[key] = made
+            self._clouds[(*indexes, word, limit)] = made
             while len(self._clouds) > 1 and sum(c.nbytes for c in self._clouds.values()) > KEPT_BYTES:
                 self._clouds.popitem(last=False)
         return made

@@ -65,7 +65,7 @@ def context_by_layer(encoder: Encoder, index: Index) -> Steps[dict[str, Any]]:
     sentences = [encoder.tokenizer.tokenize(text) for text in texts]
     parts = []
     for at in range(0, len(sentences), 32):
-        yield Progress(at, len(sentences), "measuring the layers")
+        yield Progress(at, len(sentences), "measuring the layers", model=True)
         parts += encoder.encode_layers(sentences[at : at + 32])
     values = np.concatenate(parts, axis=1).astype(np.float32)  # (L, N, D)
     values /= np.maximum(np.linalg.norm(values, axis=2, keepdims=True), 1e-9)

@@ -47,9 +47,9 @@ def substitutes(
 ) -> Steps[list[list[dict[str, Any]]]]:
     """Words that could stand in the word's place, by group: the mean probability over its typical contexts."""
     found: list[list[dict[str, Any]]] = []
-    own = {spelling.casefold() for spelling in cloud.spelled}
+    left_out = {spelling.casefold() for spelling in cloud.spelled} | set(ENGLISH_STOP_WORDS)
     for number, numbers in enumerate(examples):
-        yield Progress(number, len(examples), "asking for substitutes")
+        yield Progress(number, len(examples), "asking for substitutes", model=True)
         sums: dict[str, float] = {}
         for k in numbers[:TRIED]:
             one = cloud.indexes[cloud.sides[k]].occurrence(int(cloud.rows[k]))
@@ -58,7 +58,7 @@ def substitutes(
                 continue
             said = lm.substitutes(sentence, one.position, n=20)
             for word, probability in said.both or said.forward or said.backward or ():
-                if word.casefold() not in own:
+                if word.casefold() not in left_out and any(map(str.isalpha, word)):
                     sums[word] = sums.get(word, 0.0) + probability
         tried = max(len(numbers[:TRIED]), 1)
         best = sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -56,7 +56,7 @@ def answer(model: TaskModel[Any, Any], text: str, second: str = "") -> Steps[dic
         raise InputError("this task takes two texts, and the second is empty; fill in both")
     if len(text) + len(second) > MOST_CHARACTERS:
         raise InputError(f"{len(text) + len(second):,} characters were given; expected {MOST_CHARACTERS:,} at most")
-    yield Progress(0, 1)
+    yield Progress(0, 1, model=True)
     given = (text, second) if model.task.pairs else text
     examples = model.task.examples(given, model.tokenizer)
     found = model.predict_examples(examples)

@@ -35,7 +35,7 @@ def compare_sentences(encoder: Encoder, texts: Sequence[str]) -> Steps[dict[str,
     if (depth * count) ** 2 > MOST_NUMBERS:
         most = int(MOST_NUMBERS**0.5) // depth
         raise InputError(f"{count} words were given, more than can be compared at once; expected {most} at most")
-    yield Progress(0, 1)
+    yield Progress(0, 1, model=True)
     layers = [array.astype(np.float32) for array in encoder.encode_layers(sentences)]  # (L, T, D) each
     joined = np.concatenate(layers, axis=1)  # (L, N, D)
     products = np.einsum("iad,jbd->ijab", joined, joined, optimize=True)  # (L, L, N, N)
@@ -53,7 +53,7 @@ def compare_sentences(encoder: Encoder, texts: Sequence[str]) -> Steps[dict[str,
 
 def nearest_words(index: Index, encoder: Encoder, text: str, position: int, *, k: int = 8) -> Steps[dict[str, Any]]:
     """The contexts of a corpus that are nearest to a token of a sentence, and the words by their mean vectors."""
-    yield Progress(0, 1)
+    yield Progress(0, 1, model=True)
     found = find_neighbours(index, encoder, text, position=position, k=k)
     contexts = [
         {

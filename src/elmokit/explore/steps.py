@@ -19,6 +19,7 @@ class Progress(NamedTuple):
     done: int
     total: int
     what: str = ""
+    model: bool = False  # whether the next step runs the model
 
 
 Steps = Generator[Progress, None, R]

@@ -1,0 +1,61 @@
+"""`prepare`: the explorer's server, with all it was given, on a socket that is bound."""
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from elmokit.errors import InputError
+from elmokit.explore.explorer import Explorer, named
+from elmokit.explore.router import explore_router
+from elmokit.index import Index
+from elmokit.server import Service, address_of, bind, create_app
+from elmokit.server.settings import ServerSettings
+from elmokit.weights.load import BUNDLED
+
+LOOPBACK = ("localhost", "::1", "127.")
+
+
+def prepare(
+    indexes: Sequence[Path] = (),
+    *,
+    model: str | None = None,
+    tasks: Sequence[str] = (),
+    runs: Sequence[Path] = (),
+    probes: Sequence[Path] = (),
+    host: str = "127.0.0.1",
+    port: int = 0,
+    device: str = "auto",
+) -> tuple[FastAPI, Service, socket.socket, str]:
+    """The app, its service, the bound socket, and the address of the page. Wrong folders are errors at once."""
+    opened = {name: Index.open(folder) for name, folder in named(indexes).items()}
+    for folder in runs:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no folder; expected a run of  elmokit pretrain CORPUS -o RUN")
+    if model is None and opened:
+        source = next(iter(opened.values())).manifest.source
+        model = source if Path(source).exists() and Path(source).parent != BUNDLED else None
+    settings = ServerSettings(task=tuple(tasks), host=host, port=port, device=device)
+    bound = bind(host, port)
+    try:
+        loaded = Service.load(settings, model=[model] if model else ())
+        service = Service(loaded.encoders, tasks=loaded.tasks, indexes=opened, settings=settings)
+        explorer = Explorer(
+            service.encoder(),
+            indexes=opened,
+            tasks=service.tasks,
+            runs=runs,
+            probes=probes,
+            model=model,
+            lm=service.language_model,
+        )
+        service.warm_up()
+        app = create_app(service, routers=[explore_router(service, explorer)], log=None)
+        if host.startswith(LOOPBACK):  # a page of another site, under a name of its own, must not reach it
+            app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", host])
+    except BaseException:
+        bound.close()
+        raise
+    return app, service, bound, f"{address_of(bound)}/explore/"

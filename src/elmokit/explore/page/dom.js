@@ -1,0 +1,59 @@
+// Elements without HTML strings: text is always text.
+
+/** An element. Properties beginning with "on" are listeners; others are attributes, or left out if null or false. */
+export function h(tag, props = {}, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** The same for SVG. */
+export function s(tag, props = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** A labelled control. */
+export const labelled = (text, control) => h("label", {}, text, control);
+
+/** A select with the options [value, text]. */
+export function choice(options, value, onchange, props = {}) {
+  const made = options.map(([v, text]) => h("option", { value: v, selected: v === value }, text));
+  return h("select", { ...props, onchange: (event) => onchange(event.target.value) }, made);
+}
+
+/** A card with a heading, and buttons that save what it shows: {name, svg, csv, blob}. */
+export function card(title, body, saves = null, props = {}) {
+  return h("section", { class: "card", "aria-label": title, ...props }, h("div", { class: "head" }, h("h2", {}, title), saves), body);
+}
+
+export const RTL = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
+export const percent = (p) => (p >= 0.1 ? `${(100 * p).toFixed(0)}%` : p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p.toExponential(0));
+export const count = (n) => n.toLocaleString("en");
+
+/** A function that waits until calls have stopped for a while. */
+export function calm(work, milliseconds = 350) {
+  let timer = 0;
+  const later = (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => work(...given), milliseconds);
+  };
+  later.now = (...given) => {
+    clearTimeout(timer);
+    work(...given);
+  };
+  later.stop = () => clearTimeout(timer);
+  return later;
+}
+
+/** A colour of the theme. */
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+export const COLOURS = 8;
