@@ -159,7 +159,14 @@ def test_a_list_of_another_model_is_noticed(model, tmp_path):
     folder = save_pretrained(model, tmp_path / "own")
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nun\nchat\n")
     with pytest.raises(WeightsError, match=r"vocab\.txt: 5 lines, not the 5 that config\.json was saved with"):
-        load_pretrained(folder)
+        len(load_pretrained(folder).vocabulary)
+
+
+def test_the_vocabulary_is_read_when_asked_for(model, tmp_path):
+    found = load_pretrained(save_pretrained(model, tmp_path / "own"))
+    assert "symbols" not in vars(found.vocabulary)
+    assert (found.vocabulary, found.vocabulary[:2], found.vocabulary[-1]) == (WORDS, WORDS[:2], WORDS[-1])
+    assert hash(found.vocabulary) == hash(WORDS)
 
 
 def edit_config(folder: Path, **fields: object) -> None:
@@ -257,6 +264,7 @@ def test_a_flipped_bit_is_refused_or_harmless(model, tmp_path, dtype, file):
         flip(folder / file, at)
         try:
             found = load_pretrained(folder)
+            len(found.vocabulary)
         except WeightsError as error:
             refused.append(str(error))
         else:

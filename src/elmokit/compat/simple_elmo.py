@@ -61,7 +61,7 @@ class ElmoModel:
         self._lm = LanguageModel(pretrained) if full else None
         self._elmo = Elmo(pretrained, dtype="float32")
         self.batch_size = max_batch_size
-        self.vocab = pretrained.vocabulary if full else None
+        self.vocab = self._lm.vocabulary if self._lm else None
         self.max_chars = pretrained.config.tokens.max_characters
         self.vector_size = self._elmo.width
         self.n_layers = len(self._elmo.layer_names)

@@ -37,7 +37,7 @@ class OutputLayer:
                 f"{name}: softmax weights {found[0]} and bias {found[1]} do not fit a vocabulary of {expected[0]} "
                 f"words and vectors of {expected[1]}; vocabulary and weights seem to belong to different models"
             )
-        self.vocabulary = pretrained.vocabulary
+        self.vocabulary = tuple(pretrained.vocabulary)
         self.ids = {word: k for k, word in enumerate(self.vocabulary)}
         absent = [word for word in (BOS, EOS, UNK) if word not in self.ids]
         if absent:

@@ -8,15 +8,16 @@ import errno
 import re
 import shutil
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from elmokit.errors import ElmokitError, ElmokitWarning, FormatError, InputError
+from elmokit.errors import ElmokitError, ElmokitWarning, InputError
 from elmokit.formats.atomic import atomic_write
+from elmokit.weights.storage import read_state
 
+PARTS = {"fingerprint": str, "progress": dict, "objective": dict, "optimizer": dict, "state": list}
 NAME = re.compile(r"step-(\d+)\.pt")
 
 
@@ -50,25 +51,13 @@ def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint | None:
     """The newest whole checkpoint, or None where there is none; damaged ones are skipped with a warning."""
     for path in reversed(checkpoints(folder)):
         try:
-            return Checkpoint(path, _read(path, device))
+            return Checkpoint(path, read_state(path, device, PARTS))
         except Exception as error:  # whatever a damaged archive leads to: the next older one may be whole
             why = (str(error).splitlines() or [type(error).__name__])[0]
             warnings.warn(f"{path}: is damaged ({why}); trying an older checkpoint", ElmokitWarning, stacklevel=2)
     if checkpoints(folder):
         raise ElmokitError(f"{folder}: all checkpoints are damaged; start again with another output folder")
     return None
-
-
-def _read(path: Path, device: torch.device) -> dict[str, Any]:
-    with zipfile.ZipFile(path) as archive:  # torch.save writes checksums, but torch.load does not look at them
-        if damaged := archive.testzip():
-            raise FormatError(f"the checksum of {damaged} is wrong")
-    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    parts = {"fingerprint": str, "progress": dict, "objective": dict, "optimizer": dict, "state": list}
-    for name, kind in parts.items():
-        if not isinstance(content, dict) or not isinstance(content.get(name), kind):
-            raise FormatError(f"its part {name!r} is missing")
-    return content
 
 
 def write_error(error: BaseException, path: Path, folder: Path) -> ElmokitError:

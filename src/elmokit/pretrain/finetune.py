@@ -11,6 +11,7 @@ the new text, learnt first while the rest is frozen, and then everything learns.
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -232,7 +233,7 @@ class _Run:
         )
 
 
-def _order(words: tuple[str, ...], source: str) -> torch.Tensor:
+def _order(words: Sequence[str], source: str) -> torch.Tensor:
     """Where each word stands once `<S> </S> <UNK>` come first: published vocabularies begin with them in any order."""
     if absent := [mark for mark in SPECIALS if mark not in words]:
         raise WeightsError(f"{source}: the vocabulary lacks {' '.join(absent)}; expected them among its words")

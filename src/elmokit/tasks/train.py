@@ -7,7 +7,6 @@ killed and started again loses at most the epoch it was in, and ends where it wo
 import copy
 import math
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,26 +17,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ConfigError, ElmokitError, FormatError
+from elmokit.errors import ConfigError, ElmokitError
 from elmokit.formats.atomic import atomic_write
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import TunedLayers
 from elmokit.tasks.setup import TrainingSettings
 from elmokit.tasks.task import E, Network, P, Scores
+from elmokit.weights.storage import read_state
 
 State = dict[str, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """What happened in one pass over the training data."""
+class Scored:
+    """For a dataclass with `scores`."""
 
-    number: int  # from 1
-    loss: float  # mean over examples
-    scores: Scores  # on the development data
-    learning_rate: float
-    seconds: float  # development data included
+    __slots__ = ()
+    scores: Scores
 
     def __post_init__(self) -> None:
         if not self.scores:
@@ -47,6 +43,17 @@ class Epoch:
     def score(self) -> float:
         """The one that counts."""
         return next(iter(self.scores.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch(Scored):
+    """What happened in one pass over the training data."""
+
+    number: int  # from 1
+    loss: float  # mean over examples
+    scores: Scores  # on the development data
+    learning_rate: float
+    seconds: float  # development data included
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +277,7 @@ class Checkpoint:
         if not self.path.is_file():
             return None
         try:
-            content = self._load(device)
+            content = read_state(self.path, device, self.PARTS)
         except Exception as error:  # whatever a damaged archive leads to
             why = (str(error).splitlines() or [type(error).__name__])[0]
             raise ElmokitError(
@@ -285,16 +292,6 @@ class Checkpoint:
                 f"{self.path}: an unfinished training with other settings or data ({'; '.join(changed) or 'data'}); "
                 "give the same again, another folder, or --restart"
             )
-        return content
-
-    def _load(self, device: torch.device) -> dict[str, Any]:
-        with zipfile.ZipFile(self.path) as archive:  # torch.save writes checksums, but torch.load does not look at them
-            if damaged := archive.testzip():
-                raise FormatError(f"the checksum of {damaged} is wrong")
-        content: dict[str, Any] = torch.load(self.path, map_location=device, weights_only=True)
-        for name, kind in self.PARTS.items():
-            if not isinstance(content, dict) or not isinstance(content.get(name), kind):
-                raise FormatError(f"its part {name!r} is missing")
         return content
 
 

@@ -38,7 +38,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read_archive(path: Path, ask: ReadOptions) -> Pretrained:
-    """Reads the model inside; every tensor is in memory before the unpacked files go."""
+    """Reads the model inside; all of it is in memory before the unpacked files go."""
     with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
         folder = Path(name)
         try:
@@ -55,9 +55,11 @@ def read_archive(path: Path, ask: ReadOptions) -> Pretrained:
         except OSError as error:
             raise WeightsError(f"{path}: cannot be unpacked into {folder.parent} ({error.strerror or error})") from None
         model = read_folder(folder, ask, source=str(path))
-        if any(folder.rglob("*.safetensors")):  # its tensors are mapped from the file
+        if any(folder.rglob("*.safetensors")):  # its tensors are mapped from the file, its words are not read yet
             softmax = None if model.softmax is None else model.softmax.clone()
-            return replace(model, tensors={name: t.clone() for name, t in model.tensors.items()}, softmax=softmax)
+            words = None if model.vocabulary is None else tuple(model.vocabulary)
+            tensors = {name: t.clone() for name, t in model.tensors.items()}
+            return replace(model, tensors=tensors, vocabulary=words, softmax=softmax)
         return model
 
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,7 +34,7 @@ from elmokit.weights.pretrained import (
     outline_adaptive,
 )
 from elmokit.weights.storage import Dtype, StoredTensors, digest_tensors, pack, stored
-from elmokit.weights.symbols import read_symbols, write_symbols
+from elmokit.weights.symbols import LazyList, read_symbols, write_symbols
 
 FORMAT, VERSION = "elmokit", 2  # 2: four bits, which 0.1.0 cannot read; all else is written as 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -150,6 +151,8 @@ def read_own(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = Fals
     stated = revive(_Stated, values, source=str(path), error=WeightsError, ignore_unknown=True)
     config = revive(BiLMConfig, stated.model, source=f"{path}: model", error=WeightsError, complete=True)
     tensors = _read_tensors(folder / WEIGHTS, stated.weights, softmax=softmax)
+    if stated.vocabulary is not None and not (folder / stated.vocabulary.file).is_file():
+        raise WeightsError(f"{folder / stated.vocabulary.file}: no such file")
     if not allow_nonfinite:
         for name, numbers in tensors.held.items():  # of an int8 tensor, its scales
             if numbers.is_floating_point():
@@ -159,8 +162,8 @@ def read_own(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = Fals
     spec = CodecSpec(
         stated.codec.kind,
         boundary_tokens=stated.codec.boundary_tokens,
-        words=_read_list(folder, stated.codec.words),
-        characters=_read_list(folder, stated.codec.characters),
+        words=None if stated.codec.words is None else _read_list(folder, stated.codec.words),
+        characters=None if stated.codec.characters is None else _read_list(folder, stated.codec.characters),
     )
     check_codec(spec, config, str(folder))
     output = stated.softmax if softmax else None
@@ -174,7 +177,7 @@ def read_own(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = Fals
         weights,
         codec=spec,
         tokenizer=stated.tokenizer,
-        vocabulary=_read_list(folder, stated.vocabulary),
+        vocabulary=None if stated.vocabulary is None else LazyList(partial(_read_list, folder, stated.vocabulary)),
         softmax=None if output is None else _softmax(tensors.part(SOFTMAX, inside=True), output, config, folder),
         origin=stated.origin,
         format="elmokit",
@@ -187,7 +190,7 @@ def read_own(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = Fals
 def verify_own(folder: Path) -> None:
     """Reads the whole model and compares every tensor and list with the digests; 0.1.0 wrote these, too."""
     pretrained = read_own(folder)
-    assert isinstance(pretrained.tensors, StoredTensors)
+    tuple(pretrained.vocabulary or ())  # reads it
     stated = read_json(folder / CONFIG, dict[str, Any], error=WeightsError)["weights"]["digest"]
     with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
         found = _digest({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a dict)
@@ -236,9 +239,7 @@ def _softmax(
     return SoftmaxTensors(**named) if cutoffs is None else AdaptiveTensors(words, width, cutoffs, named)
 
 
-def _read_list(folder: Path, mention: _List | None) -> tuple[str, ...] | None:
-    if mention is None:
-        return None
+def _read_list(folder: Path, mention: _List) -> tuple[str, ...]:
     symbols = read_symbols(folder / mention.file)
     if _digest_list(symbols) != mention.digest:
         raise WeightsError(

@@ -1,6 +1,6 @@
 """`Pretrained`: a model as it comes off the disk, whichever tool wrote it. Readers make one, writers take one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -85,9 +85,7 @@ class Pretrained:
     tensors: Mapping[str, Tensor]
     codec: CodecSpec = field(default_factory=CodecSpec)
     tokenizer: TokenizerSpec | None = None  # None: the files do not say (older tools)
-    vocabulary: tuple[str, ...] | None = (
-        None  # target words in softmax order, <S> </S> <UNK> first where the tool has them
-    )
+    vocabulary: Sequence[str] | None = None  # target words in softmax order; read from the disk when asked for
     softmax: SoftmaxTensors | AdaptiveTensors | None = None
     origin: Format = "elmokit"  # the tool whose files it first came from
     format: Format | None = None  # the files it was read from now; None: made in memory

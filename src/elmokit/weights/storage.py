@@ -1,19 +1,21 @@
 """How numbers are stored: as floats, as int8 with one scale per output row, or as four bits with scales for groups.
 
-int8 and four bits are tensors `NAME` and `NAME.scale`; four bits are bytes (uint8) of two numbers each, see `int4`.
+int8 and four bits are tensors `NAME` and `NAME.scale`; four bits are bytes (uint8) of two numbers each: see below.
 
 Four bits: groups of 64 numbers along the input, each group with a scale of 16 bits. A number is a whole one from -7 to
 7 times its group's scale. Two stand in a byte, each with 8 added: the first of a pair in the low four bits. Of several
 scales, from the group's largest number down to 0.7 of it, the one with the least squared error is taken.
 """
 
+import zipfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from elmokit.errors import WeightsError
+from elmokit.errors import FormatError, WeightsError
 from elmokit.formats.tensors import NAMES, Stored
 from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
 
@@ -40,6 +42,21 @@ def digest_tensors(digest: Any, tensors: Mapping[str, Tensor], *, typed: bool = 
         digest.update((f"{name} {values.dtype} {tuple(values.shape)}\n" if typed else name).encode())
         for piece in stored(values).pieces:
             digest.update(piece)
+
+
+def read_state(path: Path, device: torch.device | str, parts: Mapping[str, type]) -> dict[str, Any]:
+    """A training's state that torch.save wrote, checked; damage raises whatever torch or zipfile raise for it.
+
+    `parts` names what must be in it, by type. torch.save writes checksums, but torch.load does not look at them.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if damaged := archive.testzip():
+            raise FormatError(f"the checksum of {damaged} is wrong")
+    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    for name, kind in parts.items():
+        if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+            raise FormatError(f"its part {name!r} is missing")
+    return content
 
 
 def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:

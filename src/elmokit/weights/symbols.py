@@ -3,13 +3,42 @@
 import gzip
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import overload
 
 from elmokit.errors import WeightsError
 
 LARGEST_LIST = 1 << 30  # bytes once unpacked: some hundred million words
 CHUNK = 1 << 20
+
+
+class LazyList(Sequence[str]):
+    """Symbols that `read` reads when someone asks for them, and once."""
+
+    def __init__(self, read: Callable[[], tuple[str, ...]]) -> None:
+        self.read = read
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        return self.read()
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
+        return self.symbols[at]
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def __eq__(self, other: object) -> bool:
+        return self.symbols == (other.symbols if isinstance(other, LazyList) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.symbols)
 
 
 def read_words(path: Path) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, t
 from elmokit.tasks.saved import LearnedMix, TaskModel
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import E, P, Scores, Task
-from elmokit.tasks.train import Checkpoint
+from elmokit.tasks.train import Checkpoint, Scored
 from elmokit.tasks.words import ElmoAt
 
 CELLS, RUNNING = "cells", "running"  # folders of results, and of the checkpoint of the cell that runs
@@ -70,7 +70,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class CellResult:
+class CellResult(Scored):
     """What became of a cell. `identity` digests its settings, data and encoder."""
 
     variant: str
@@ -83,15 +83,6 @@ class CellResult:
     best_epoch: int
     seconds: float
     identity: str
-
-    def __post_init__(self) -> None:
-        if not self.scores:
-            raise ConfigError("scores is empty; expected one at least")
-
-    @property
-    def score(self) -> float:
-        """The one that counts."""
-        return next(iter(self.scores.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
