@@ -19,6 +19,7 @@ from elmokit.cli.flags import Command
 from elmokit.cli.index import index
 from elmokit.cli.info import info
 from elmokit.cli.mixes import mixes
+from elmokit.cli.models import models
 from elmokit.cli.neighbors import neighbors
 from elmokit.cli.pairs import pairs
 from elmokit.cli.perplexity import perplexity
@@ -36,7 +37,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "Vectors": {"embed": embed, "compare": compare, "elmo": elmo},
     "The language model": {"predict": predict, "perplexity": perplexity},
     "Training models": {"pretrain": pretrain_command, "finetune": finetune_command, "sample-text": sample_text},
-    "Models on disk": {"info": info, "convert": convert, "export": export, "verify": verify},
+    "Models": {"models": models, "info": info, "convert": convert, "export": export, "verify": verify},
     "Tasks": {"train": train, "evaluate": evaluate, "apply": apply, "ablate": ablate, "mixes": mixes},
     "Words in a corpus": {"index": index, "neighbors": neighbors, "senses": senses, "drift": drift},
     "What the layers know": {"probe": probe, "wsd": wsd, "pairs": pairs},

@@ -15,6 +15,7 @@ from elmokit.encoders.transformer.encoder import Transformer
 from elmokit.encoders.transformer.runner import Subwords
 from elmokit.errors import FormatError, InputError
 from elmokit.text import Tokenizer
+from elmokit.weights.catalogue import is_name
 from elmokit.weights.load import HUB_ID, bundled_models
 
 PREFIXES = {
@@ -45,6 +46,7 @@ def load_encoder(
     nothing, or the name of a bundled model              ELMo
     a folder                                             ELMo or a transformers model, by its config.json
     a file                                               ELMo (an archive, .hdf5) or static vectors (.txt, .vec, .bin)
+    allennlp:NAME, nlpl:NUMBER, manylangs:CODE           ELMo: a published model of the catalogue, fetched once
     organisation/name on the Hugging Face hub            ELMo or a transformers model, by its config.json
     bert:NAME, gpt:NAME, transformers:NAME               a transformers model: a folder or a name on the hub
     static:FILE, elmo:SOURCE                             as they say
@@ -97,7 +99,7 @@ def source_kind(
     if path.is_file():
         stem = COMPRESSED.sub("", path.name)
         return "static" if is_table(path) or Path(stem).suffix in STATIC_SUFFIXES else "elmo", path
-    if name in bundled_models():
+    if name in bundled_models() or is_name(name):
         return "elmo", name
     if HUB_ID.fullmatch(name):
         from elmokit.weights.hub import fetch

@@ -84,7 +84,7 @@ def atomic_folder(
             _finish(part)
         _sync(draft)
         if there or not _renamed(draft, target):
-            with _folder_lock(target):
+            with folder_lock(target):
                 if not overwrite:
                     _refuse_taken(target, replaces)
                 parts = sorted(draft.iterdir(), key=lambda part: (part.name == last, part.name))
@@ -105,7 +105,7 @@ def sweep_drafts(folder: Path) -> None:
             entry.path for entry in entries if DRAFT.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
         ]
     for draft in drafts:
-        with contextlib.suppress(OSError), _folder_lock(draft, wait=False):  # in use, gone, or no locks on this disk
+        with contextlib.suppress(OSError), folder_lock(draft, wait=False):  # in use, gone, or no locks on this disk
             shutil.rmtree(draft)
 
 
@@ -124,7 +124,7 @@ def _draft_folder(target: Path) -> Iterator[Path]:
                 raise InputError(f"{target}: cannot be written: {error.strerror}") from error
             stack.callback(shutil.rmtree, draft, ignore_errors=True)
             with contextlib.suppress(OSError):  # no locks on this disk: nothing is swept there either
-                stack.enter_context(_folder_lock(draft))
+                stack.enter_context(folder_lock(draft))
             if draft.exists():  # or another writer swept it away before it was locked
                 break
         yield draft
@@ -156,7 +156,8 @@ def _renamed(draft: Path, target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _folder_lock(folder: str | Path, *, wait: bool = True) -> Iterator[None]:
+def folder_lock(folder: str | Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds a folder locked while the block runs; the lock ends with its process, however that ends."""
     if sys.platform == "win32":
         yield
         return

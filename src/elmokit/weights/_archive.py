@@ -41,19 +41,7 @@ def read_archive(path: Path, ask: ReadOptions) -> Pretrained:
     """Reads the model inside; all of it is in memory before the unpacked files go."""
     with tempfile.TemporaryDirectory(prefix="elmokit-") as name:
         folder = Path(name)
-        try:
-            if zipfile.is_zipfile(path):
-                _unpack_zip(path, folder)
-            else:
-                _unpack_tar(path, folder)
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-            raise WeightsError(f"{path}: damaged or incomplete archive ({error}); fetch or copy it again") from None
-        except (NotImplementedError, RuntimeError) as error:  # encrypted, or packed in a way that zipfile does not know
-            raise WeightsError(
-                f"{path}: cannot be unpacked ({error}); unpack it yourself and give the folder"
-            ) from None
-        except OSError as error:
-            raise WeightsError(f"{path}: cannot be unpacked into {folder.parent} ({error.strerror or error})") from None
+        unpack(path, folder)
         model = read_folder(folder, ask, source=str(path))
         if any(folder.rglob("*.safetensors")):  # its tensors are mapped from the file, its words are not read yet
             softmax = None if model.softmax is None else model.softmax.clone()
@@ -61,6 +49,21 @@ def read_archive(path: Path, ask: ReadOptions) -> Pretrained:
             tensors = {name: t.clone() for name, t in model.tensors.items()}
             return replace(model, tensors=tensors, vocabulary=words, softmax=softmax)
         return model
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Writes the files that a model needs into an empty folder."""
+    try:
+        if zipfile.is_zipfile(path):
+            _unpack_zip(path, folder)
+        else:
+            _unpack_tar(path, folder)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise WeightsError(f"{path}: damaged or incomplete archive ({error}); fetch or copy it again") from None
+    except (NotImplementedError, RuntimeError) as error:  # encrypted, or packed in a way that zipfile does not know
+        raise WeightsError(f"{path}: cannot be unpacked ({error}); unpack it yourself and give the folder") from None
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be unpacked into {folder.parent} ({error.strerror or error})") from None
 
 
 class _Guard:

@@ -3,15 +3,20 @@
 from pathlib import Path
 
 from elmokit.errors import WeightsError
+from elmokit.weights.download import offline
 
 FILES = ["config.json", "*.safetensors", "*options.json", "*.hdf5", "*.pkl", "*.dic", "*.txt", "*.txt.gz", "*.json"]
 
 
 def fetch(repo_id: str, *, revision: str | None = None, local_files_only: bool = False) -> Path:
-    """The folder of a repository's files, from the cache or the hub. HF_HUB_OFFLINE and HF_HOME are respected."""
+    """The folder of a repository's files, from the cache or the hub.
+
+    HF_HUB_OFFLINE, ELMOKIT_OFFLINE and HF_HOME are respected.
+    """
     import huggingface_hub as hub  # takes half a second, and is needed for hub ids only
     from huggingface_hub import constants, errors
 
+    local_files_only = local_files_only or offline() is not None
     what = f"{repo_id}" + (f" at revision {revision}" if revision else "")
     try:
         return Path(

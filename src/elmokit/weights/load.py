@@ -8,6 +8,7 @@ from elmokit.errors import InputError, WeightsError
 from elmokit.formats.atomic import atomic_folder
 from elmokit.weights._folder import ReadOptions, read_folder
 from elmokit.weights.card import MARK
+from elmokit.weights.catalogue import find, is_name
 from elmokit.weights.pretrained import Pretrained
 from elmokit.weights.storage import Dtype
 
@@ -34,10 +35,11 @@ def load_pretrained(
     """A model from wherever it lies.
 
     `source` is, tried in this order: nothing (the bundled English model), the name of a bundled model, a folder, an
-    archive or an .hdf5 file on this machine, the id `organisation/name` of a Hugging Face repository (at `revision`;
-    with `local_files_only`, from the cache alone). `options`, `weights` and `vocabulary` name the files of an official
-    model where they do not lie together; `weights` can stand instead of a source. `softmax=False` leaves the output
-    layer unread.
+    archive or an .hdf5 file on this machine, the name of a published model in the catalogue (`allennlp:original`,
+    `nlpl:209`, `manylangs:fi`; fetched once), the id `organisation/name` of a Hugging Face repository (at `revision`).
+    With `local_files_only`, the last two come from the cache alone. `options`, `weights` and `vocabulary` name the
+    files of an official model where they do not lie together; `weights` can stand instead of a source. `softmax=False`
+    leaves the output layer unread.
     """
     ask = ReadOptions(
         options=_path(options),
@@ -49,7 +51,7 @@ def load_pretrained(
     if source is None and weights is not None:
         return _read_file(Path(weights), ask)
     name = DEFAULT if source is None else str(source)
-    if (BUNDLED / name / "config.json").is_file() and re.fullmatch(r"\w+", name):
+    if (BUNDLED / name / "config.json").is_file() and re.fullmatch(r"\w[\w.-]*", name):
         return read_folder(BUNDLED / name, ask)
     if source is None:
         raise WeightsError("no model is bundled with this version of elmokit; give a model folder, archive or hub id")
@@ -58,6 +60,10 @@ def load_pretrained(
         return read_folder(path, ask)
     if path.is_file():
         return _read_file(path, ask)
+    if is_name(name):
+        from elmokit.weights.fetch import fetch_model
+
+        return read_folder(fetch_model(find(name), local_files_only=local_files_only), ask)
     if HUB_ID.fullmatch(name):
         from elmokit.weights.hub import fetch
 
@@ -65,7 +71,7 @@ def load_pretrained(
     bundled = ", ".join(bundled_models()) or "there are none"
     raise WeightsError(
         f"no model {name!r}: not a bundled model ({bundled}), not a folder or file on this machine, "
-        "not a hub id of the form organisation/name"
+        "not a name of the catalogue (`elmokit models --remote`), not a hub id of the form organisation/name"
         + ("; download it first and give the file" if "://" in name else "")
     )
 

@@ -8,6 +8,7 @@ import torch
 
 from elmokit.errors import InputError, WeightsError
 from elmokit.weights import Pretrained, load_pretrained
+from elmokit.weights.fetch import fetch_file
 
 Named = str | Path | None
 
@@ -17,10 +18,10 @@ class ConfigurationError(InputError):
 
 
 def load_model(options_file: Named, weight_file: Named) -> Pretrained:
-    """The model of the two files. One of them alone may be a folder, an archive or a hub id; none is the bundled model.
+    """The model of the two files. One of them alone may be a folder, an archive, a catalogue name or a hub id.
 
-    AllenNLP's own default, the original model at its web address, is given here by that address. Literal `<S>` and
-    `</S>` are boundaries whether or not a vocabulary lists them.
+    Without any it is the bundled model; AllenNLP's own default, the original model, is given here by its address or as
+    `allennlp:original`. Literal `<S>` and `</S>` are boundaries whether or not a vocabulary lists them.
     """
     model = _load(options_file, weight_file)
     return replace(model, codec=replace(model.codec, boundary_tokens=True))
@@ -40,16 +41,6 @@ def _local(name: Named) -> Named:
     if not str(name).startswith(("http://", "https://")):
         return name
     address = str(name)
-    folder = Path(torch.hub.get_dir()) / "elmokit"
-    # One folder per address, since the options and weights of many models have the same names.
-    kept = folder / hashlib.sha256(address.encode()).hexdigest()[:16] / address.rpartition("/")[2]
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            torch.hub.download_url_to_file(address, str(kept), progress=False)
-        except OSError as error:
-            raise WeightsError(
-                f"{address}: cannot be fetched ({error}); older addresses may be gone. Get the file elsewhere and give "
-                f"its path"
-            ) from None
-    return kept
+    digest, file = hashlib.sha256(address.encode()).hexdigest()[:16], address.rpartition("/")[2]
+    kept = Path(torch.hub.get_dir()) / "elmokit" / digest / file  # where elmokit 0.1.0 kept it
+    return kept if kept.is_file() else fetch_file(address)
