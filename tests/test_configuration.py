@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elmokit.cli.flags import as_flag
 from elmokit.config import (
     Count,
     Measured,
     Range,
     Share,
     Size,
-    as_flag,
     check,
     combine,
     parse_json,

@@ -91,14 +91,14 @@ def revive(
     *,
     source: str = "the configuration",
     error: type[ElmokitError] = ConfigError,
-    ignore_unknown: bool = False,
-    complete: bool = False,
+    **options: bool,
 ) -> C:
     """A `kind` from plain values, such as `plain` made, after a way through JSON or TOML.
 
-    `ignore_unknown` is for files of other tools, `complete` refuses a missing field even where it has a default.
+    ignore_unknown    leave out unknown fields, for files of other tools
+    complete          refuse a missing field even where it has a default
     """
-    made: C = _Reader(source, error, ignore_unknown, complete).fit(kind, values, "")
+    made: C = _Reader(source, error, **options).fit(kind, values, "")
     return made
 
 
@@ -173,13 +173,11 @@ def parse_json(
     source: str,
     marks: Mapping[str, Any] | None = None,
     error: type[ElmokitError] = FormatError,
-    ignore_unknown: bool = False,
-    complete: bool = False,
+    **options: bool,
 ) -> C:
-    """The same from JSON in memory: a header, a line of a log. `source` says where it is.
+    """The same from JSON in memory: a header, a line of a log. `source` says where it is; options as in `revive`.
 
-    `marks` are fields besides those of `kind` that must have these values: {"format": "elmokit index", "version": 1};
-    `ignore_unknown` and `complete` are those of `revive`.
+    `marks` are fields besides those of `kind` that must have these values: {"format": "elmokit index", "version": 1}.
     """
     try:
         values = json.loads(content if isinstance(content, str) else content.decode("utf-8-sig"))
@@ -187,7 +185,7 @@ def parse_json(
         raise error(f"{source}: not JSON (line {wrong.lineno}: {wrong.msg}); is the file complete?") from None
     except (ValueError, RecursionError) as wrong:  # not UTF-8; digits without end; brackets without end
         raise error(f"{source}: not JSON ({type(wrong).__name__}); is it another file?") from None
-    reader = _Reader(source, error, ignore_unknown, complete)
+    reader = _Reader(source, error, **options)
     if marks:
         values = dict(reader.fit(dict[str, Any], values, ""))
         for name, expected in marks.items():
@@ -212,17 +210,8 @@ def shorten(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def as_flag(value: Any) -> str:
-    """A field's value as one would give it on the command line; pairs are written 3:128,4:64."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return ",".join(":".join(map(str, item)) if isinstance(item, tuple) else str(item) for item in value)
-    return str(value)
-
-
 def from_flag(text: str) -> list[list[int | str]]:
-    """What `as_flag` made of pairs; parts that are no numbers stay text."""
+    """Pairs as a flag writes them, 3:128,4:64; parts that are no numbers stay text."""
     return [[int(n) if n.isdecimal() else n for n in part.split(":")] for part in text.split(",") if part]
 
 
@@ -312,13 +301,12 @@ class _Reader:
         if value is None and NoneType in kinds:
             return None
         others = [kind for kind in kinds if kind is not NoneType]
-        if len(others) == 1:
-            return self.fit(others[0], value, path)
         for kind in others:
             try:
                 return self.fit(kind, value, path)
             except self.error:
-                continue
+                if len(others) == 1:
+                    raise
         raise self.wrong(path, value, " or ".join(map(_expected, others)))
 
     def _object(self, kind: Any, value: Any, path: str) -> Any:

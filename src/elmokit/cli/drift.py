@@ -79,10 +79,6 @@ def drift(
         clusters=clusters,
         examples=examples,
     )
-    if plot is not None:
-        from elmokit.plots import check_chart_path
-
-        check_chart_path(plot)
     wanted = read_words(words) if words else None
     indexed = [(Path(corpus) / MANIFEST).exists() for corpus in (first, second)]
     if len(set(indexed)) == 2:

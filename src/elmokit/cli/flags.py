@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 import typer
 from typer.core import TyperCommand
 
-from elmokit.config import as_flag
-
 UNTIL = "0.3"  # where the old spellings end
 
 
@@ -76,7 +74,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per l
 JsonFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the numbers to this file, too, as JSON.")
 ]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a chart: .html, .svg, .pdf, .png or .json.")]
+
+
+def _checked_chart(path: Path | None) -> Path | None:
+    """A name that no chart can have, or a missing library, is an error before any work is done."""
+    if path is not None:
+        from elmokit.plots import check_chart_path
+
+        check_chart_path(path)
+    return path
+
+
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Draw a chart: .html, .svg, .pdf, .png or .json.", callback=_checked_chart),
+]
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with any of the settings below.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
@@ -97,6 +109,7 @@ OLD_LINES = {"--lines": OldSpelling("--lines=sentences", bare_lines)}
 OLD_ENCODER = {"--encoder": OldSpelling("--model"), "-e": OldSpelling("--model")}
 OLD_JSONL = {"--jsonl": OldSpelling("--json")}
 OLD_JSON_FILE = {"--json": OldSpelling("--output", lambda behind: behind.endswith(".json"))}
+OLD_MEASURING = {**OLD_ENCODER, **OLD_JSON_FILE}
 
 
 def old_spellings(known: Mapping[str, OldSpelling]) -> Callable[[Any], Any]:
@@ -171,6 +184,15 @@ def _option(name: str, hint: Any, usual: Any, help: str, variable: str | None = 
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]
     )
+
+
+def as_flag(value: Any) -> str:
+    """A field's value as one would give it on the command line; pairs are written 3:128,4:64."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(":".join(map(str, item)) if isinstance(item, tuple) else str(item) for item in value)
+    return str(value)
 
 
 def _flag(name: str) -> str:

@@ -1,11 +1,16 @@
 """Numbers by encoder and layer, as the commands that look into layers show them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from elmokit.analysis.views import View
+    from elmokit.encoders import Encoder
 
 LAYERS_HELP = "each, average, concat:1,2, second-to-last ...; give several to compare. Default: each and average."
 
@@ -24,6 +29,46 @@ def short_names(sources: Sequence[str | None]) -> list[str]:
     """What each encoder is called in tables: the end of its name, or all of it where two ends are alike."""
     ends = [source.rstrip("/").rpartition("/")[2].rpartition(":")[2] if source else "bundled" for source in sources]
     return [end if ends.count(end) == 1 else str(source or end) for end, source in zip(ends, sources, strict=True)]
+
+
+def each_encoder(
+    sources: Sequence[str] | None, layers: Sequence[str] | None, *, usual: str, device: str
+) -> "Iterator[tuple[str, Encoder, tuple[View, ...]]]":
+    """Each encoder with its short name and the views of its layers: by default each layer and, of several, `usual`."""
+    from elmokit.analysis.views import EACH, list_views
+    from elmokit.encoders import load_encoder
+
+    given: list[str | None] = [*sources] if sources else [None]
+    for source, name in zip(given, short_names(given), strict=True):
+        model = load_encoder(source, device=device)
+        typer.echo(model.info, err=True)
+        yield name, model, list_views(model.layer_names, layers or [EACH, *([usual] if model.depth > 1 else [])])
+
+
+def give_out(
+    heads: Sequence[str],
+    rows: Sequence[LayerValue],
+    *,
+    keys: Sequence[str],
+    about: str = "",
+    json_output: bool,
+    output: Path | None,
+) -> None:
+    """The values on the screen, as a table or as JSON with these keys, and in the file `output`."""
+    from rich.console import Console
+
+    from elmokit.cli.show import print_json
+
+    records = records_of(keys, rows)
+    if json_output:
+        print_json(records)
+    else:
+        console = Console(highlight=False)
+        if about:
+            console.print(about)
+        show_values(console, heads, rows)
+    if output is not None:
+        write_records(records, output)
 
 
 def show_values(console: "Console", heads: Sequence[str], rows: Sequence[LayerValue], *, digits: int = 2) -> None:

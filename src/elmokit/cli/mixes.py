@@ -25,10 +25,6 @@ def mixes(
     from elmokit.analysis.mixes import read_mixes
     from elmokit.cli.show import print_json
 
-    if plot is not None:
-        from elmokit.plots import check_chart_path
-
-        check_chart_path(plot)
     found = read_mixes(models)
     if json_output:
         print_json(

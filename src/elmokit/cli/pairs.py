@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from elmokit.cli.flags import (
-    OLD_ENCODER,
-    OLD_JSON_FILE,
+    OLD_MEASURING,
     BatchTokens,
     Device,
     EncodersOption,
@@ -18,7 +17,7 @@ from elmokit.cli.flags import (
 from elmokit.cli.layer_values import LAYERS_HELP
 
 
-@old_spellings({**OLD_ENCODER, **OLD_JSON_FILE})
+@old_spellings(OLD_MEASURING)
 def pairs(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="SCWS's ratings, or WiC's training and test part.")
@@ -41,23 +40,14 @@ def pairs(
     that say whether a word has the same sense in both sentences (WiC), fits a threshold for the cosine on the first and
     shows the accuracy on both.
     """
-    from rich.console import Console
+    import numpy as np
 
     from elmokit.analysis.intervals import mean_interval, score_interval
     from elmokit.analysis.pair_files import read_pairs
     from elmokit.analysis.pairs import fit_threshold, pair_cosines, spearman, threshold_accuracy
-    from elmokit.analysis.views import EACH, list_views
-    from elmokit.cli.layer_values import LayerValue, draw_values, records_of, short_names, show_values, write_records
-    from elmokit.cli.show import print_json
-    from elmokit.encoders import load_encoder
+    from elmokit.cli.layer_values import LayerValue, draw_values, each_encoder, give_out
     from elmokit.errors import InputError
     from elmokit.formats import read_lines
-
-    if plot is not None:
-        from elmokit.plots import check_chart_path
-
-        check_chart_path(plot)
-    import numpy as np
 
     read = [read_pairs(read_lines(path), name=path) for path in files]
     same = [kind == "wic" for kind, _ in read]
@@ -68,12 +58,8 @@ def pairs(
         for _, found in read
     ]
     human = [np.array([pair.value for pair in part]) for part in data]
-    sources: list[str | None] = [*encoder] if encoder else [None]
     rows = list[LayerValue]()
-    for source, name in zip(sources, short_names(sources), strict=True):
-        model = load_encoder(source, device=device)
-        views = list_views(model.layer_names, layers or [EACH, *(["average"] if model.depth > 1 else [])])
-        typer.echo(model.info, err=True)
+    for name, model, views in each_encoder(encoder, layers, usual="average", device=device):
         cosines = [pair_cosines(model, part, views, batch_tokens=batch_tokens) for part in data]
         for k, view in enumerate(views):
             if len(data) == 1:
@@ -89,14 +75,7 @@ def pairs(
             rows.append(LayerValue(name, view.name, values, 100 * spread.low, 100 * spread.high))
     heads = ("correlation",) if len(data) == 1 else ("accuracy", "on the first", "cosine from")
     about = f"{len(data[-1]):,} pairs" if len(data) == 1 else f"{len(data[1]):,} pairs, fitted on {len(data[0]):,}"
-    if json_output:
-        print_json(records_of(heads, rows))
-    else:
-        console = Console(highlight=False)
-        console.print(about)
-        show_values(console, heads, rows)
-    if output is not None:
-        write_records(records_of(heads, rows), output)
+    give_out(heads, rows, keys=heads, about=about, json_output=json_output, output=output)
     if plot is not None:
         axis = "Spearman's correlation with ratings, x 100" if len(data) == 1 else "right answers, %"
         most = max(float((human[-1] > 0.5).mean()), float((human[-1] <= 0.5).mean()))  # always the same answer

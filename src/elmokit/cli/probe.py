@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from elmokit.cli.flags import (
-    OLD_ENCODER,
-    OLD_JSON_FILE,
-    Device,
-    EncodersOption,
-    Json,
-    JsonFile,
-    Plot,
-    old_spellings,
-)
-from elmokit.cli.layer_values import short_names, write_records
+from elmokit.cli.flags import OLD_MEASURING, Device, EncodersOption, Json, JsonFile, Plot, old_spellings
+from elmokit.cli.layer_values import each_encoder, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +24,7 @@ class Scored(NamedTuple):
     score: "ProbeScore"
 
 
-@old_spellings({**OLD_ENCODER, **OLD_JSON_FILE})
+@old_spellings(OLD_MEASURING)
 def probe(
     train: Annotated[str, typer.Argument(metavar="TRAIN", help="CoNLL-U or column file to train the probes on.")],
     dev: Annotated[str, typer.Argument(metavar="DEV", help="Another of the same kind, to score them on.")],
@@ -81,26 +72,16 @@ def probe(
 
     from elmokit.analysis.probe import ProbeConfig
     from elmokit.analysis.probing import Probing
-    from elmokit.analysis.views import EACH, list_views
     from elmokit.analysis.word_labels import read_word_labels
     from elmokit.cli.show import print_json
-    from elmokit.encoders import load_encoder
     from elmokit.formats import format_of
 
-    if plot is not None:
-        from elmokit.plots import check_chart_path
-
-        check_chart_path(plot)
     sizes = _sizes(curve)
     labels = label or (["upos"] if format_of(train) == "conllu" else ["column"])
     data = [(read_word_labels(train, name).some(sentences), read_word_labels(dev, name)) for name in labels]
     console, found = Console(highlight=False), list[Scored]()
     config = ProbeConfig(device=device)
-    sources: list[str | None] = [*encoder] if encoder else [None]
-    for source, called in zip(sources, short_names(sources), strict=True):
-        model = load_encoder(source, device=device)
-        views = list_views(model.layer_names, layers or [EACH, *(["mix"] if model.depth > 1 else [])])
-        typer.echo(model.info, err=True)
+    for called, model, views in each_encoder(encoder, layers, usual="mix", device=device):
         probing = Probing(model, data[0][0].sentences, data[0][1].sentences, folder=cache)
         for name, (ours, held) in zip(labels, data, strict=True):
             for size in sizes:

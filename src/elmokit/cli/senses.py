@@ -73,10 +73,6 @@ def senses(
     from elmokit.text import load_tokenizer
 
     expand_inputs(corpus)  # a wrong file name is an error before a model is loaded
-    if plot is not None:
-        from elmokit.plots import check_chart_path
-
-        check_chart_path(plot)
     config = SensesConfig(layers=layers, clusters=clusters, uses=uses, examples=examples)
     encoder = load_encoder(model, device=device)
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer

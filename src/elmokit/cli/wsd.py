@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from elmokit.cli.flags import (
-    OLD_ENCODER,
-    OLD_JSON_FILE,
+    OLD_MEASURING,
     BatchTokens,
     Device,
     EncodersOption,
@@ -19,7 +18,7 @@ from elmokit.cli.flags import (
 from elmokit.cli.layer_values import LAYERS_HELP
 
 
-@old_spellings({**OLD_ENCODER, **OLD_JSON_FILE})
+@old_spellings(OLD_MEASURING)
 def wsd(
     train: Annotated[list[str], typer.Argument(metavar="TRAIN", help="Sense-tagged text: SemCor as columns.")],
     data: Annotated[Path, typer.Option(metavar="FILE", help="Text to score: XML of the unified all-words evaluation.")],
@@ -46,21 +45,12 @@ def wsd(
     Shows the accuracy on the instances whose lemma is in the training text, and on all. The last two rows do not look
     at the context: WordNet's first sense, and the most frequent sense of the training text.
     """
-    from rich.console import Console
-
     from elmokit.analysis.sense_files import read_all_words, read_semcor, read_sense_index, unescape_senses
     from elmokit.analysis.senses import count_senses, few_per_sense, score_senses, train_centroids
-    from elmokit.analysis.views import EACH, list_views
-    from elmokit.cli.layer_values import LayerValue, draw_values, records_of, short_names, show_values, write_records
-    from elmokit.cli.show import print_json
-    from elmokit.encoders import load_encoder
+    from elmokit.cli.layer_values import LayerValue, draw_values, each_encoder, give_out
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs, read_lines
 
-    if plot is not None:
-        from elmokit.plots import check_chart_path
-
-        check_chart_path(plot)
     known = read_sense_index(read_lines(index), name=str(index))
     test = [unescape_senses(tagged) for tagged in read_all_words(data, gold)]
     text = [
@@ -73,12 +63,9 @@ def wsd(
     frequencies = count_senses(text)
     lemmas = {instance.lemma for tagged in test for instance in tagged.instances}
     kept = few_per_sense(text, lemmas, most=per_sense or len(text))  # those without a lemma of the test change nothing
-    sources: list[str | None] = [*encoder] if encoder else [None]
     rows, baselines = list[LayerValue](), list[LayerValue]()
-    for source, name in zip(sources, short_names(sources), strict=True):
-        model = load_encoder(source, device=device)
-        views = list_views(model.layer_names, layers or [EACH, *(["average"] if model.depth > 1 else [])])
-        typer.echo(f"{model.info}\n  training on {len(kept):,} sentences", err=True)
+    for name, model, views in each_encoder(encoder, layers, usual="average", device=device):
+        typer.echo(f"  training on {len(kept):,} sentences", err=True)
         centroids = train_centroids(model, kept, views=views, batch_tokens=batch_tokens)
         found = score_senses(
             model, centroids, test, known, views=views, frequencies=frequencies, batch_tokens=batch_tokens
@@ -93,15 +80,9 @@ def wsd(
             LayerValue("without vectors", "first sense", (100 * first[0], 100 * first[1])),
             LayerValue("without vectors", "most frequent", (100 * frequent[0], 100 * frequent[1])),
         ]
-    console, heads = Console(highlight=False), (f"{found.covered:,} covered", f"all {found.instances:,}")
-    records = records_of(("covered", "all"), [*rows, *baselines])
-    if json_output:
-        print_json(records)
-    else:
-        show_values(console, heads, [*rows, *baselines])
-    if output is not None:
-        write_records(records, output)
+    heads, all_rows = (f"{found.covered:,} covered", f"all {found.instances:,}"), [*rows, *baselines]
+    give_out(heads, all_rows, keys=("covered", "all"), json_output=json_output, output=output)
     if plot is not None:
         about = f"{', '.join(dict.fromkeys(row.encoder for row in rows))}; {data.name}, {found.covered:,} instances"
         title = "Word senses by nearest centroid"
-        draw_values([*rows, *baselines], plot, title=title, axis="right, % of covered", about=about)
+        draw_values(all_rows, plot, title=title, axis="right, % of covered", about=about)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,27 +170,15 @@ class Index:
         folder: str | Path,
         *,
         settings: IndexSettings | None = None,
-        name: str = "",
-        batch_tokens: int | None = None,
-        restart: bool = False,
-        mix_arithmetic: bool = False,
-        told: Callable[[GrowthReport], None] = lambda report: None,
+        **options: Any,
     ) -> "Index":
         """The index in this folder with these sentences added; a new one if there is none.
 
-        Without `settings` an index keeps those it has. The same call after a kill resumes after the last segment. For
-        the other options see `grow`, which this calls.
+        Without `settings` an index keeps those it has. The same call after a kill resumes after the last segment. The
+        other options are those of `grow`, which this calls.
         """
         index = cls.begin(encoder, folder, settings=settings)
-        index.grow(
-            encoder,
-            sentences,
-            name=name,
-            batch_tokens=batch_tokens,
-            restart=restart,
-            mix_arithmetic=mix_arithmetic,
-            told=told,
-        )
+        index.grow(encoder, sentences, **options)
         return index
 
     @classmethod

@@ -4,7 +4,7 @@ Flags win over the TOML file, and the file over the preset. Help texts stand wit
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,6 +27,12 @@ def _model(default: Any, help: str) -> Any:
 def _run(default: Any, help: str) -> Any:
     """A field that does not change what is computed."""
     return setting(default, help, part="run")
+
+
+def _instead(name: str, default: Any) -> Any:
+    """A field of `PretrainConfig` with another default."""
+    metadata = next(f.metadata for f in fields(PretrainConfig) if f.name == name)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +177,17 @@ class FinetuneConfig(PretrainConfig):
     tokenizer: str = setting(
         "auto", "tokenizer of the text: auto (the model's own), english, unicode, or whitespace (for tokenised text)"
     )
-    heldout: Annotated[float, Range(0, 0.5)] = setting(0.05, "share of the corpus set aside for validation")
-    epochs: Amount = setting(3.0, "passes over the text")
-    rows: Positive = setting(64, "parallel streams in a batch, of all processes together")
+    heldout: Annotated[float, Range(0, 0.5)] = _instead("heldout", 0.05)
+    epochs: Amount = _instead("epochs", 3.0)
+    rows: Positive = _instead("rows", 64)
     learning_rate: Rate = setting(3e-4, "peak learning rate")
-    warmup: Share = setting(0.1, "share of the steps in which the learning rate rises")
+    warmup: Share = _instead("warmup", 0.1)
     weight_decay: Amount = setting(
         0.0, "weight decay of AdamW, on matrices; above 0 it also shrinks the vectors of words never met"
     )
-    valid_every: Positive = _run(200, "steps between validations")
-    checkpoint_every: Positive = _run(200, "steps between checkpoints")
-    log_every: Positive = _run(10, "steps between log lines")
+    valid_every: Positive = _instead("valid_every", 200)
+    checkpoint_every: Positive = _instead("checkpoint_every", 200)
+    log_every: Positive = _instead("log_every", 10)
     softmax_epochs: float = setting(
         1.0, "a model without softmax: passes over the text that learn one, the rest frozen"
     )
