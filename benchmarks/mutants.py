@@ -1,40 +1,49 @@
-"""Do the tests notice? Breaks the source in one small place at a time and runs the tests of that place.
+"""Do the tests notice? Breaks the source in one small place at a time and runs the tests that go there.
 
-    python benchmarks/mutants.py --sample 200 --jobs 2
+    python benchmarks/mutants.py --sample 200 --results runs/mutants.jsonl
     python benchmarks/mutants.py --package store --package index --sample 60 --seed 3
     python benchmarks/mutants.py --only 'store/spool.py:88'   # one place, to see what survives there
+    python benchmarks/mutants.py --results runs/mutants.jsonl --again   # the survivors, with all tests
 
-A mutant that no test notices is printed with the line it changed. The last line says how many of them there were.
-Every mutant runs in a copy of the tree, so the working tree stays as it is.
+The first run notes which of a package's tests enter which functions (entered.py). A mutant then runs the tests that
+enter its function, the quickest first, up to the first failure. `--again` takes those that survived and runs all tests of
+the package and of its commands. Tests run in a fork of a process that has torch loaded, and in a copy of the tree, so the
+working tree stays as it is. Outcomes are appended to the results; a run that was stopped goes on. A mutant that no test
+notices is printed with its line.
+Changes that cannot matter (the wording of messages, `strict` of zip and the like) are not made.
 """
 
 import argparse
 import ast
+import contextlib
 import copy
+import hashlib
 import json
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Queue
+
+from entered import Entered, run_file
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("store", "index", "pretrain", "tasks", "weights")
 COMMANDS = {
-    "store": ("cli/test_embed.py",),
+    "store": ("cli/test_embed.py", "cli/test_verify.py", "cli/test_full_disks.py"),
     "index": ("cli/test_index_command.py",),
     "tasks": ("cli/test_task_commands.py", "cli/test_ablate_command.py"),
     "weights": ("cli/test_convert_info.py",),
 }
 COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
            ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
+IDLE = {"strict", "flush", "stacklevel", "usedforsecurity", "indent", "non_blocking", "daemon"}  # options of no effect
 ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 
 
@@ -46,10 +55,15 @@ class Mutant:
     line: int
     change: str
     source: str
+    function: str | None  # FILE:LINE of the function around it, None where importing the module runs it
 
     @property
     def name(self) -> str:
         return f"{self.path}:{self.line}: {self.change}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.path} {hashlib.sha256(self.source.encode()).hexdigest()[:16]}"
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -85,16 +99,33 @@ class Places(ast.NodeVisitor):
 
     def __init__(self) -> None:
         self.found: list[ast.AST] = []
+        self.functions: list[int | None] = []  # the first line of the function around each place
+        self.around: list[int | None] = [None]
 
     def generic_visit(self, node: ast.AST) -> None:
         if hasattr(node, "lineno"):
             self.found.append(node)
+            self.functions.append(self.around[-1])
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "type_params"):
                 continue
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
                     self.visit(child)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.around.append(min([node.lineno, *(d.lineno for d in node.decorator_list)]))
+        for statement in node.body:
+            self.visit(statement)
+        self.around.pop()
+        self.visit(node.args)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        kept = [k for k in node.keywords if k.arg not in IDLE]
+        for child in (node.func, *node.args, *kept):
+            self.visit(child)
+        self.found.append(node)
+        self.functions.append(self.around[-1])
 
     def visit_If(self, node: ast.If) -> None:
         if "TYPE_CHECKING" not in ast.unparse(node.test):
@@ -126,37 +157,110 @@ def mutants_of(path: Path, folder: Path) -> Iterator[Mutant]:
             old = again.found[k]
             new = list(changes(old))[n][1]
             source = ast.unparse(ast.fix_missing_locations(Swap(old, new).visit(tree)))
-            yield Mutant(str(path.relative_to(folder)), node.lineno, change, source)
+            name, first = str(path.relative_to(folder)), places.functions[k]
+            yield Mutant(name, node.lineno, change, source, None if first is None else f"{name}:{first}")
 
 
-def tests_of(path: str, tree: Path) -> list[str]:
-    """The tests that answer for a module: those of its package and of its commands, and those of older files."""
-    package = Path(path).parts[0]
-    names = [package, f"test_{package}.py", *COMMANDS.get(package, ()), "test_version_0_1_0.py"]
-    return [f"tests/{name}" for name in names if (tree / "tests" / name).exists()]
+def test_files(package: str, tree: Path) -> list[str]:
+    """A package's own tests."""
+    names = [p for name in (package, f"test_{package}.py") for p in ((tree / "tests").glob(name))]
+    found = sorted(p for top in names for p in ([top] if top.is_file() else top.rglob("test_*.py")))
+    return [str(p.relative_to(tree)) for p in found]
 
 
-def trial(mutant: Mutant, tree: Path, *, timeout: float) -> tuple[str, float]:
-    """What became of it: noticed, survived, or timed out (which is noticed, too)."""
+def forked(work: Callable[[], int], tree: Path, *, timeout: float) -> int | None:
+    """The exit status of work in a process of its own, in the tree; None where it does not end in time."""
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            os.setsid()
+            os.chdir(tree)
+            os.environ.update(
+                PYTHONPATH=str(tree / "src"), PYTHONDONTWRITEBYTECODE="1", TMPDIR=str(tree.parent / "tmp")
+            )
+            sys.dont_write_bytecode = True
+            sys.path[:0] = [str(tree / "src"), str(tree)]
+            out = os.open(tree.parent / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            status = int(work())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    ends = time.monotonic() + timeout
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < ends:
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if ended == (0, 0):
+        os.waitpid(child, 0)
+        return None
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def run_tests(tests: list[str], tree: Path, *, timeout: float) -> str:
+    def work() -> int:
+        import pytest
+
+        return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+
+    if not tests:
+        return "survived"
+    shutil.rmtree(tree.parent / "tmp", ignore_errors=True)
+    (tree.parent / "tmp").mkdir()
+    status = forked(work, tree, timeout=timeout)
+    if status is not None and status > 2:  # neither passed, failed nor not collected
+        raise SystemExit(f"pytest did not run: {(tree.parent / 'output').read_text(encoding='utf-8')[-2000:]}")
+    return "timed out" if status is None else "survived" if status == 0 else "noticed"
+
+
+def trial(mutant: Mutant, tree: Path, entered: Entered, *, everything: bool) -> tuple[str, float]:
+    """What became of it: noticed, survived, or timed out (which is noticed, too); and seconds."""
     target = tree / "src" / "elmokit" / mutant.path
     before = target.read_text(encoding="utf-8")
+    package = Path(mutant.path).parts[0]
+    enter, others = entered.tests(mutant.function, test_files(package, tree))
+    batches = [enter if mutant.function else others]
+    if everything:
+        commands = [f"tests/{name}" for name in (*COMMANDS.get(package, ()), "test_version_0_1_0.py")]
+        batches = [enter, others, commands]
     target.write_text(mutant.source, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tree / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests_of(mutant.path, tree)]
-    began = time.monotonic()
+    began, outcome = time.monotonic(), "survived"
     try:
-        ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=timeout, check=False)
-        outcome = "survived" if ended.returncode == 0 else "noticed"
-    except subprocess.TimeoutExpired:
-        outcome = "timed out"
+        for tests in batches:
+            outcome = run_tests(tests, tree, timeout=300 + 10 * entered.seconds(tests))
+            if outcome != "survived":
+                break
     finally:
         target.write_text(before, encoding="utf-8")
     return outcome, time.monotonic() - began
+
+
+def copied_tree(scratch: Path) -> Path:
+    tree = scratch / "elmokit"
+    for name in ("src", "tests", "benchmarks", "docs", "README.md", "pyproject.toml"):
+        source = ROOT / name
+        tree.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tree / name)
+    if (ROOT.parent / "shared").is_dir():
+        (scratch / "shared").symlink_to(ROOT.parent / "shared")
+    return tree
+
+
+def note_tests(entered: Entered, names: list[str], tree: Path) -> None:
+    """Runs test files that have changed since they were last noted."""
+    for name in entered.stale(tree, names):
+        began, found = time.monotonic(), tree.parent / "found.json"
+        found.unlink(missing_ok=True)
+        found.with_suffix(".notes").unlink(missing_ok=True)
+        (tree.parent / "tmp").mkdir(exist_ok=True)
+        forked(lambda name=name, found=found: run_file(tree, name, found) or 0, tree, timeout=1800)  # type: ignore[misc,func-returns-value]
+        entered.keep(tree, name, found)
+        print(f"{name}: {len(entered.files[name]['seconds'])} tests, {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main() -> None:
@@ -165,10 +269,14 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=200, help="how many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="FILE or FILE:LINE below src/elmokit")
-    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time, each in a copy of the tree")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for the tests of one mutant")
-    parser.add_argument("--json", type=Path, help="write the outcomes here")
+    parser.add_argument("--again", action="store_true", help="those that survived, with all tests")
+    parser.add_argument("--results", type=Path, default=ROOT / "runs" / "mutants.jsonl", help="default: %(default)s")
     given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import h5py  # noqa: F401  # loaded once, for all forks
+    import pytest  # noqa: F401
+    import torch  # noqa: F401
+
     folder = ROOT / "src" / "elmokit"
     files = sorted(p for name in given.package or PACKAGES for p in (folder / name).rglob("*.py"))
     if given.only:
@@ -178,37 +286,39 @@ def main() -> None:
     if given.only and line:
         found = [mutant for mutant in found if mutant.line == int(line)]
     drawn = found if given.only else random.Random(given.seed).sample(found, min(given.sample, len(found)))
+    given.results.parent.mkdir(parents=True, exist_ok=True)
+    done = read_results(given.results)
+    if given.again:
+        drawn = [m for m in found if done.get(m.key, {}).get("outcome") == "survived"]
     print(f"{len(found):,} places to break in {len(files)} files; {len(drawn)} drawn", flush=True)
-    outcomes: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        trees: Queue[Path] = Queue()
-        for k in range(given.jobs):
-            tree = Path(scratch) / f"tree{k}" / "elmokit"
-            for name in ("src", "tests", "benchmarks", "docs", "README.md", "pyproject.toml"):
-                source = ROOT / name
-                copied = shutil.copytree if source.is_dir() else shutil.copy
-                tree.mkdir(parents=True, exist_ok=True)
-                copied(source, tree / name)
-            if (ROOT.parent / "shared").is_dir():
-                (tree.parent / "shared").symlink_to(ROOT.parent / "shared")
-            trees.put(tree)
+    entered = Entered(given.results.with_suffix(".tests.json"))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        tree = copied_tree(Path(scratch))
+        note_tests(entered, sorted({n for p in files for n in test_files(p.relative_to(folder).parts[0], tree)}), tree)
+        for mutant in drawn:
+            if mutant.key in done and not given.again:
+                continue
+            outcome, seconds = trial(mutant, tree, entered, everything=given.again)
+            row = {
+                "key": mutant.key,
+                "mutant": mutant.name,
+                "outcome": outcome,
+                "seconds": round(seconds, 1),
+                "all": given.again,
+            }
+            done[mutant.key] = row
+            with given.results.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
+            if outcome == "survived":
+                print(f"survived  {mutant.name}", flush=True)
+    survived = sum(done[mutant.key]["outcome"] == "survived" for mutant in drawn)
+    print(f"{survived} of {len(drawn)} survived ({survived / max(1, len(drawn)):.1%})")
 
-        def work(mutant: Mutant) -> tuple[Mutant, str, float]:
-            tree = trees.get()
-            try:
-                return mutant, *trial(mutant, tree, timeout=given.timeout)
-            finally:
-                trees.put(tree)
 
-        with ThreadPoolExecutor(given.jobs) as pool:
-            for mutant, outcome, seconds in pool.map(work, drawn):
-                outcomes.append({"mutant": mutant.name, "outcome": outcome, "seconds": round(seconds, 1)})
-                if outcome == "survived":
-                    print(f"survived  {mutant.name}", flush=True)
-                if given.json:
-                    given.json.write_text(json.dumps(outcomes, indent=1) + "\n", encoding="utf-8")
-    survived = sum(row["outcome"] == "survived" for row in outcomes)
-    print(f"{survived} of {len(outcomes)} survived ({survived / max(1, len(outcomes)):.1%})")
+def read_results(path: Path) -> dict[str, dict[str, object]]:
+    """The last outcome of each mutant."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {row["key"]: row for row in map(json.loads, lines)}
 
 
 if __name__ == "__main__":

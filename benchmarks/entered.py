@@ -1,0 +1,99 @@
+"""Which tests enter which functions: benchmarks/mutants.py asks this before it breaks something.
+
+The tests run once under a trace function that notes each function's first call in a test. Processes that a test starts
+are not traced. What was noted is kept in a file; only test files that have changed run again.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+
+def begin(notes: Path, folder: str) -> None:
+    """Notes every function below the folder when it is first called by a test; a test's set-up counts for its file."""
+    out = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    seen: set[tuple[str, str, int]] = set()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if not code.co_filename.startswith(folder):
+            return
+        test, _, phase = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
+        where = test.partition("::")[0] if phase == "(setup)" else test
+        key = (where, code.co_filename[len(folder) + 1 :], code.co_firstlineno)
+        if where and key not in seen:
+            seen.add(key)
+            os.write(out, (json.dumps(key) + "\n").encode())
+
+    threading.settrace(note)  # type: ignore[arg-type]
+    sys.settrace(note)  # type: ignore[arg-type]
+
+
+class Times:
+    """A pytest plugin: how long each test took, in its set-up too."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+
+def run_file(tree: Path, name: str, out: Path) -> None:
+    """Runs one test file of the tree in this process and writes which functions its tests entered."""
+    import pytest
+
+    notes = out.with_suffix(".notes")
+    times = Times()
+    begin(notes, str(tree / "src" / "elmokit"))
+    pytest.main(["-q", "-p", "no:cacheprovider", name], plugins=[times])
+    sys.settrace(None)
+    entered: dict[str, set[str]] = defaultdict(set)
+    for line in notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []:
+        with contextlib.suppress(ValueError):
+            where, path, first = json.loads(line)
+            entered[f"{path}:{first}"].add(where)
+    seconds = {test: round(took, 3) for test, took in times.seconds.items()}
+    functions = {function: sorted(tests) for function, tests in sorted(entered.items())}
+    out.write_text(json.dumps({"seconds": seconds, "functions": functions}), encoding="utf-8")
+
+
+class Entered:
+    """The notes of all test files so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def stale(self, tree: Path, names: list[str]) -> list[str]:
+        return [name for name in names if self.files.get(name, {}).get("digest") != _digest(tree / name)]
+
+    def keep(self, tree: Path, name: str, found: Path) -> None:
+        noted = json.loads(found.read_text(encoding="utf-8")) if found.exists() else {"seconds": {}, "functions": {}}
+        self.files[name] = {"digest": _digest(tree / name), "at": time.time(), **noted}
+        self.path.write_text(json.dumps(self.files), encoding="utf-8")
+
+    def tests(self, function: str | None, names: list[str]) -> tuple[list[str], list[str]]:
+        """The tests of these files that enter a function (FILE:LINE), and all others; the quickest first."""
+        enter, others = [], []
+        for name in names:
+            noted = self.files.get(name, {"seconds": {}, "functions": {}})
+            found = set(noted["functions"].get(function, ()))
+            for test, took in noted["seconds"].items():
+                (enter if test in found or name in found else others).append((took, test))
+        return [test for _, test in sorted(enter)], [test for _, test in sorted(others)]
+
+    def seconds(self, tests: list[str]) -> float:
+        return float(sum(self.files.get(t.partition("::")[0], {"seconds": {}})["seconds"].get(t, 60.0) for t in tests))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
