@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections import defaultdict
 from pathlib import Path
 from types import FrameType
@@ -37,33 +36,35 @@ def begin(notes: Path, folder: str) -> None:
     sys.settrace(note)  # type: ignore[arg-type]
 
 
-class Times:
-    """A pytest plugin: how long each test took, in its set-up too."""
+class Notes:
+    """A pytest plugin: which functions tests enter, from the moment that all are collected, and how long they take."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes: Path, folder: str) -> None:
+        self.notes, self.folder = notes, folder
         self.seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_collection_finish(self) -> None:
+        begin(self.notes, self.folder)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
 
 
-def run_file(tree: Path, name: str, out: Path) -> None:
-    """Runs one test file of the tree in this process and writes which functions its tests entered."""
+def run_files(tree: Path, names: list[str], out: Path) -> None:
+    """Runs test files of the tree in this process and writes which functions their tests entered."""
     import pytest
 
-    notes = out.with_suffix(".notes")
-    times = Times()
-    begin(notes, str(tree / "src" / "elmokit"))
-    pytest.main(["-q", "-p", "no:cacheprovider", name], plugins=[times])
+    plugin = Notes(out.with_suffix(".notes"), str(tree / "src" / "elmokit"))
+    pytest.main(["-q", "-p", "no:cacheprovider", *names], plugins=[plugin])
     sys.settrace(None)
-    entered: dict[str, set[str]] = defaultdict(set)
-    for line in notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []:
-        with contextlib.suppress(ValueError):
+    found: dict[str, dict[str, Any]] = {name: {"seconds": {}, "functions": defaultdict(list)} for name in names}
+    for test, took in plugin.seconds.items():
+        found[test.partition("::")[0]]["seconds"][test] = round(took, 3)
+    for line in plugin.notes.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError, KeyError):
             where, path, first = json.loads(line)
-            entered[f"{path}:{first}"].add(where)
-    seconds = {test: round(took, 3) for test, took in times.seconds.items()}
-    functions = {function: sorted(tests) for function, tests in sorted(entered.items())}
-    out.write_text(json.dumps({"seconds": seconds, "functions": functions}), encoding="utf-8")
+            found[where.partition("::")[0]]["functions"][f"{path}:{first}"].append(where)
+    out.write_text(json.dumps(found), encoding="utf-8")
 
 
 class Entered:
@@ -76,9 +77,9 @@ class Entered:
     def stale(self, tree: Path, names: list[str]) -> list[str]:
         return [name for name in names if self.files.get(name, {}).get("digest") != _digest(tree / name)]
 
-    def keep(self, tree: Path, name: str, found: Path) -> None:
-        noted = json.loads(found.read_text(encoding="utf-8")) if found.exists() else {"seconds": {}, "functions": {}}
-        self.files[name] = {"digest": _digest(tree / name), "at": time.time(), **noted}
+    def keep(self, tree: Path, found: Path) -> None:
+        for name, noted in json.loads(found.read_text(encoding="utf-8")).items():
+            self.files[name] = {"digest": _digest(tree / name), **noted}
         self.path.write_text(json.dumps(self.files), encoding="utf-8")
 
     def tests(self, function: str | None, names: list[str]) -> tuple[list[str], list[str]]:

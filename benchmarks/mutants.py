@@ -6,10 +6,10 @@
     python benchmarks/mutants.py --results runs/mutants.jsonl --again   # the survivors, with all tests
 
 The first run notes which of a package's tests enter which functions (entered.py). A mutant then runs the tests that
-enter its function, the quickest first, up to the first failure. `--again` takes those that survived and runs all tests of
-the package and of its commands. Tests run in a fork of a process that has torch loaded, and in a copy of the tree, so the
-working tree stays as it is. Outcomes are appended to the results; a run that was stopped goes on. A mutant that no test
-notices is printed with its line.
+enter its function, the quickest first, up to the first failure. `--again` takes those that survived and runs all tests
+of the package and of its commands. Tests run in a fork of a process that has torch loaded and in a copy of the tree, so
+the working tree stays as it is. Outcomes are appended to the results; a run that was stopped goes on. A mutant that no
+test notices is printed with its line.
 Changes that cannot matter (the wording of messages, `strict` of zip and the like) are not made.
 """
 
@@ -29,18 +29,20 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from entered import Entered, run_file
+from entered import Entered, run_files
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("store", "index", "pretrain", "tasks", "weights")
+PACKAGES = ("store", "weights", "index", "tasks", "pretrain")
 COMMANDS = {
     "store": ("cli/test_embed.py", "cli/test_verify.py", "cli/test_full_disks.py"),
     "index": ("cli/test_index_command.py",),
     "tasks": ("cli/test_task_commands.py", "cli/test_ablate_command.py"),
     "weights": ("cli/test_convert_info.py",),
 }
+LONG = ("test_interruptions.py", "test_distributed.py", "test_kills.py", "test_save_faults.py")  # start many processes
 COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
            ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
 IDLE = {"strict", "flush", "stacklevel", "usedforsecurity", "indent", "non_blocking", "daemon"}  # options of no effect
@@ -49,19 +51,31 @@ ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: as
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: where it is, what it does, and the whole file with it."""
+    """One change: where it is and what it does."""
 
-    path: str  # below src/elmokit
+    folder: Path
+    path: str  # below the folder
     line: int
     change: str
-    source: str
     function: str | None  # FILE:LINE of the function around it, None where importing the module runs it
+    place: int  # its number among the places of the file, and among the changes of that place
+    kind: int
 
     @property
     def name(self) -> str:
         return f"{self.path}:{self.line}: {self.change}"
 
-    @property
+    @cached_property
+    def source(self) -> str:
+        """The whole file with the change."""
+        tree = ast.parse((self.folder / self.path).read_text(encoding="utf-8"))
+        places = Places()
+        places.visit(tree)
+        old = places.found[self.place]
+        new = list(changes(old))[self.kind][1]
+        return ast.unparse(ast.fix_missing_locations(Swap(old, new).visit(tree)))
+
+    @cached_property
     def key(self) -> str:
         return f"{self.path} {hashlib.sha256(self.source.encode()).hexdigest()[:16]}"
 
@@ -146,26 +160,20 @@ class Swap(ast.NodeTransformer):
 
 
 def mutants_of(path: Path, folder: Path) -> Iterator[Mutant]:
-    text = path.read_text(encoding="utf-8")
     places = Places()
-    places.visit(ast.parse(text))
-    for k, node in enumerate(places.found):
+    places.visit(ast.parse(path.read_text(encoding="utf-8")))
+    name = str(path.relative_to(folder))
+    for k, (node, first) in enumerate(zip(places.found, places.functions, strict=True)):
+        around = None if first is None else f"{name}:{first}"
         for n, (change, _) in enumerate(changes(node)):
-            tree = ast.parse(text)
-            again = Places()
-            again.visit(tree)
-            old = again.found[k]
-            new = list(changes(old))[n][1]
-            source = ast.unparse(ast.fix_missing_locations(Swap(old, new).visit(tree)))
-            name, first = str(path.relative_to(folder)), places.functions[k]
-            yield Mutant(name, node.lineno, change, source, None if first is None else f"{name}:{first}")
+            yield Mutant(folder, name, node.lineno, change, around, k, n)  # type: ignore[attr-defined]
 
 
 def test_files(package: str, tree: Path) -> list[str]:
-    """A package's own tests."""
+    """A package's own tests, without those that start many processes."""
     names = [p for name in (package, f"test_{package}.py") for p in ((tree / "tests").glob(name))]
     found = sorted(p for top in names for p in ([top] if top.is_file() else top.rglob("test_*.py")))
-    return [str(p.relative_to(tree)) for p in found]
+    return [str(p.relative_to(tree)) for p in found if p.name not in LONG]
 
 
 def forked(work: Callable[[], int], tree: Path, *, timeout: float) -> int | None:
@@ -227,6 +235,7 @@ def trial(mutant: Mutant, tree: Path, entered: Entered, *, everything: bool) -> 
     batches = [enter if mutant.function else others]
     if everything:
         commands = [f"tests/{name}" for name in (*COMMANDS.get(package, ()), "test_version_0_1_0.py")]
+        commands += [str(p.relative_to(tree)) for p in sorted((tree / "tests" / package).glob("*.py")) if p.name in LONG]
         batches = [enter, others, commands]
     target.write_text(mutant.source, encoding="utf-8")
     began, outcome = time.monotonic(), "survived"
@@ -252,15 +261,13 @@ def copied_tree(scratch: Path) -> Path:
 
 
 def note_tests(entered: Entered, names: list[str], tree: Path) -> None:
-    """Runs test files that have changed since they were last noted."""
-    for name in entered.stale(tree, names):
+    """Runs test files that are new or have changed since they were last noted."""
+    if stale := entered.stale(tree, names):
         began, found = time.monotonic(), tree.parent / "found.json"
-        found.unlink(missing_ok=True)
-        found.with_suffix(".notes").unlink(missing_ok=True)
         (tree.parent / "tmp").mkdir(exist_ok=True)
-        forked(lambda name=name, found=found: run_file(tree, name, found) or 0, tree, timeout=1800)  # type: ignore[misc,func-returns-value]
-        entered.keep(tree, name, found)
-        print(f"{name}: {len(entered.files[name]['seconds'])} tests, {time.monotonic() - began:.0f} s", flush=True)
+        forked(lambda: run_files(tree, stale, found) or 0, tree, timeout=7200)  # type: ignore[func-returns-value]
+        entered.keep(tree, found)
+        print(f"noted {len(stale)} test files in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main() -> None:
@@ -289,13 +296,15 @@ def main() -> None:
     given.results.parent.mkdir(parents=True, exist_ok=True)
     done = read_results(given.results)
     if given.again:
-        drawn = [m for m in found if done.get(m.key, {}).get("outcome") == "survived"]
+        names = {row["mutant"] for row in done.values() if row["outcome"] == "survived"}
+        drawn = [m for m in found if m.name in names and done.get(m.key, {}).get("outcome") == "survived"]
     print(f"{len(found):,} places to break in {len(files)} files; {len(drawn)} drawn", flush=True)
     entered = Entered(given.results.with_suffix(".tests.json"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         tree = copied_tree(Path(scratch))
-        note_tests(entered, sorted({n for p in files for n in test_files(p.relative_to(folder).parts[0], tree)}), tree)
+        drawn.sort(key=lambda mutant: [*PACKAGES, Path(mutant.path).parts[0]].index(Path(mutant.path).parts[0]))
         for mutant in drawn:
+            note_tests(entered, test_files(Path(mutant.path).parts[0], tree), tree)
             if mutant.key in done and not given.again:
                 continue
             outcome, seconds = trial(mutant, tree, entered, everything=given.again)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,15 @@ import numpy as np
 import pytest
 
 import models
+from elmokit.encoders import Elmo
 from elmokit.encoders.static.table import WordTable
+from elmokit.errors import FormatError
+from elmokit.store import verify_vectors, write_vectors
+from elmokit.tasks.layers import CachedLayers
+from elmokit.text import Sentence
 from elmokit.weights import save_pretrained
 
+NO_CHECKSUM = "vectors without a checksum: of elmokit 0.1.0 or another tool; nothing to compare with"
 OLD = Path(__file__).parents[1] / "data" / "v0.1.0"
 
 
@@ -52,8 +59,129 @@ def test_models_and_static_vectors(cli: Callable[..., Any], tmp_path: Path, shar
         ("index/exact", "whole, but 0.1.0 wrote no checksums for all of it (index)"),
         ("tasks/tag", "as it was written (task model)"),
         ("unfinished/prepared", "as it was written (prepared corpus)"),
+        ("unfinished/pretraining", "as it was written (run: model, checkpoints/step-000000020.pt)"),
+        ("unfinished/new-softmax", "as it was written (run: softmax)"),
+        ("unfinished/training", "as it was written (run: checkpoint.pt)"),
+        ("unfinished/training/checkpoint.pt", "as it was written (checkpoint)"),
+        ("unfinished/ablation", "as it was written (run: running/top-100pct-seed1)"),
+        (
+            "unfinished/vectors.npz.partial",
+            "as it was written up to sentence 78; 710 bytes after it were cut off by a kill, or are damaged: the same "
+            "command makes them again (an unfinished run)",
+        ),
+        ("models/archive.zip", "as it was written (model)"),
+        (
+            "layers/20bb18bbe42083371e8635da077844ba.npy",
+            "whole, but 0.1.0 wrote no checksums for all of it (layers of sentences)",
+        ),
+        *((f"vectors/out.{kind}", NO_CHECKSUM) for kind in ("h5", "npz", "parquet", "safetensors")),
     ],
 )
 def test_what_0_1_0_wrote(cli: Callable[..., Any], tmp_path: Path, path: str, kind: str) -> None:
     shutil.copytree(OLD, tmp_path / "old")
     assert cli("verify", tmp_path / "old" / path).out == f"{tmp_path / 'old' / path}: {kind}\n"
+
+
+@pytest.mark.parametrize("kind", ["h5", "npz", "parquet", "safetensors"])
+def test_every_byte_of_a_file_of_vectors_counts(cli: Callable[..., Any], tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("pyarrow" if kind == "parquet" else "numpy")
+    path = tmp_path / f"out.{kind}"
+    write_vectors(Elmo(models.tiny().pretrained, device="cpu"), [["an", "owl"], ["it"], []], path)
+    assert cli("verify", path).out == f"{path}: as it was written (vectors)\n"
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 5):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with pytest.raises(FormatError, match=re.escape(str(path))):
+            verify_vectors(path)
+    checksum = whole.index(b"crc32-")
+    for at in range(checksum - 30, checksum + 14):  # where the checksum itself stands
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 128]) + whole[at + 1 :])
+        with pytest.raises(FormatError, match=re.escape(str(path))):
+            verify_vectors(path)
+    failed = cli("verify", path)
+    assert failed.code == 2
+    assert failed.err.count("\n") == 1
+    path.write_bytes(whole[:-3])
+    assert cli("verify", path).code == 2
+
+
+def test_damage_is_noticed_before_a_finished_file_is_kept(tmp_path: Path) -> None:
+    elmo, path = Elmo(models.tiny().pretrained, device="cpu"), tmp_path / "out.npz"
+    write_vectors(elmo, [["an", "owl"]], path, name="text")
+    whole = path.read_bytes()
+    assert write_vectors(elmo, [["an", "owl"]], path, name="text").known
+    path.write_bytes(whole[:90] + bytes([whole[90] ^ 1]) + whole[91:])
+    assert not write_vectors(elmo, [["an", "owl"]], path, name="text").known
+    assert path.read_bytes() == whole
+
+
+def test_a_text_that_holds_the_place_of_the_checksum(cli: Callable[..., Any], tmp_path: Path) -> None:
+    elmo, path = Elmo(models.tiny().pretrained, device="cpu"), tmp_path / "out.h5"
+    for text in ("crc32-________", "crc32-12345678", "checksum crc32-12345678"):
+        write_vectors(elmo, [[text]], path)
+        assert cli("verify", path).out == f"{path}: as it was written (vectors)\n"
+    write_vectors(elmo, [['"checksum": "crc32-________"']], path)
+    assert cli("verify", path).out == f"{path}: {NO_CHECKSUM}\n"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "pretraining/checkpoints/step-000000020.pt",
+        "pretraining/model/model.safetensors",
+        "training/checkpoint.pt",
+        "ablation/running/top-100pct-seed1/checkpoint.pt",
+        "new-softmax/softmax/checkpoints/step-000000020.pt",
+    ],
+)
+def test_damage_inside_a_run(cli: Callable[..., Any], tmp_path: Path, part: str) -> None:
+    shutil.copytree(OLD / "unfinished", tmp_path / "run")
+    path = tmp_path / "run" / part
+    if path.suffix == ".pt":  # not in the room between two tensors, which nobody reads
+        with zipfile.ZipFile(path) as archive:
+            largest = max((archive.read(name) for name in archive.namelist()), key=len)
+        whole = path.read_bytes()
+        flip(path, (whole.index(largest) + len(largest) // 2 + 0.5) / len(whole))
+    else:
+        flip(path, 0.9)
+    failed = cli("verify", tmp_path / "run" / part.split("/")[0])
+    assert failed.code == 2
+    assert str(tmp_path / "run" / part) in failed.err
+    assert failed.err.count("\n") == 1
+
+
+def test_layers_of_sentences(cli: Callable[..., Any], tmp_path: Path) -> None:
+    CachedLayers.of(Elmo(models.tiny().pretrained, device="cpu"), [Sentence(("an", "owl"))], folder=tmp_path)
+    (path,) = tmp_path.glob("*.npy")
+    assert cli("verify", path).out == f"{path}: as it was written (layers of sentences)\n"
+    for share in (0.5, 0.99):
+        whole = path.read_bytes()
+        flip(path, share)
+        assert "damaged" in cli("verify", path).err
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("notes.txt", "Überall Text.\n".encode() * 400, "a text file"),
+        ("empty", b"", "an empty file"),
+        ("picture.png", b"\x89PNG\r\n\x1a\n\0\0", "a picture"),
+        ("state.pt", b"\x80\x02}q\0.", "a file of an unknown kind"),
+        ("numbers.bin", bytes(range(256)), "a file of an unknown kind"),
+        ("other.npz", b"text", "a text file"),
+    ],
+)
+def test_a_foreign_file(cli: Callable[..., Any], tmp_path: Path, name: str, content: bytes, what: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    failed = cli("verify", tmp_path / name)
+    assert failed.code == 2
+    assert failed.err.startswith(f"elmokit: {tmp_path / name}: {what}, which elmokit did not write; verify takes")
+    assert failed.err.count("\n") == 1
+
+
+def test_a_foreign_folder(cli: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("text")
+    failed = cli("verify", tmp_path)
+    assert failed.code == 2
+    assert "a folder with nothing in it that verify knows" in failed.err

@@ -165,7 +165,6 @@ class Log:
 
     def __init__(self, folder: Path, file: BinaryIO, unrecorded: tuple[str, ...] = ()) -> None:
         self.folder, self.unrecorded = folder, unrecorded
-        self.done = Position()
         self._file = file
         self._recover()
 
@@ -213,18 +212,34 @@ class Log:
 
     def _recover(self) -> None:
         """Read up to the first record that is not whole, and cut the file after the last good commit."""
-        self._file.seek(0)
-        self._end = found = 0
-        while (record := _read(self._file)) is not None:
-            if record[0] == PAYLOAD:
-                found += 1
-                continue
-            position = _position(record[1])
-            if position is None or position.sentences != found:
-                break
-            self.done, self._end = position, self._file.tell()
+        self.done, self._end = _walk(self._file)
         self._file.truncate(self._end)
         self._file.seek(self._end)
+
+
+def check_log(folder: Path) -> str:
+    """How much of an unfinished run is as it was written, in words."""
+    _read_manifest(folder / MANIFEST)
+    with (folder / RECORDS).open("rb") as file:
+        done, end = _walk(file)
+        rest = os.fstat(file.fileno()).st_size - end
+    after = f"; {rest:,} bytes after it were cut off by a kill, or are damaged: the same command makes them again"
+    return f"as it was written up to sentence {done.sentences:,}" + (after if rest else "")
+
+
+def _walk(file: BinaryIO) -> tuple[Position, int]:
+    """The last good commit before the first record that is not whole, and where it ends in the file."""
+    done, end, found = Position(), 0, 0
+    file.seek(0)
+    while (record := _read(file)) is not None:
+        if record[0] == PAYLOAD:
+            found += 1
+            continue
+        position = _position(record[1])
+        if position is None or position.sentences != found:
+            break
+        done, end = position, file.tell()
+    return done, end
 
 
 def _read(file: BinaryIO) -> tuple[bytes, bytes] | None:

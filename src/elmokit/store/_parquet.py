@@ -31,8 +31,8 @@ def read_metadata(path: Path, name: str) -> bytes | None:
     """An entry of a file's metadata; None where it is not there or the file is not readable."""
     pa, pq = load_pyarrow()
     try:
-        found = (pq.read_schema(path).metadata or {}).get(name.encode())
-    except (OSError, pa.ArrowException):
+        found = (pq.read_metadata(path).metadata or {}).get(name.encode())
+    except (OSError, ValueError, pa.ArrowException):  # ValueError: names that are not UTF-8
         return None
     return found if isinstance(found, bytes) else None
 

@@ -68,7 +68,7 @@ def read_attribute(path: Path, name: str) -> bytes | None:
             value = file.attrs.get(name)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError):  # what h5py raises for damaged files
         return None
-    return value.encode() if isinstance(value, str) else None
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else None
 
 
 def holds_sentences(path: Path) -> bool:

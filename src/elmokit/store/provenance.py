@@ -15,7 +15,9 @@ from pathlib import Path
 
 from elmokit import __version__
 from elmokit.config import Count, parse_json, plain
+from elmokit.errors import FormatError
 from elmokit.store._parquet import read_metadata
+from elmokit.store._seal import BLANK, holds_seal, is_as_sealed
 from elmokit.store.hdf5 import read_attribute
 
 KEY = "elmokit"
@@ -37,13 +39,14 @@ class Provenance:
     input: str = ""  # its name and a digest
     sentences: Count = 0
     tokens: Count = 0
+    checksum: str = ""  # of the whole file
 
     def to_json(self) -> str:
         return json.dumps(plain(self))
 
     def same_run(self, other: "Provenance") -> bool:
         """Whether both were made from the same input in the same way, by whichever version of elmokit."""
-        ignored = {"version", "model", "sentences", "tokens"}
+        ignored = {"version", "model", "sentences", "tokens", "checksum"}
         ours, theirs = plain(self), plain(other)
         return bool(self.input) and all(ours[key] == theirs[key] for key in ours if key not in ignored)
 
@@ -63,6 +66,19 @@ def read_provenance(path: str | Path) -> Provenance | None:
     if not content:
         return None
     return parse_json(content, Provenance, source=f"{path}: its record", ignore_unknown=True)
+
+
+def verify_vectors(path: str | Path) -> bool:
+    """Compares a file of vectors with its checksum; False where it has none. Damage is a FormatError."""
+    path = Path(path)
+    stored = read_provenance(path)
+    if stored is not None and stored.checksum == BLANK:
+        return False
+    if (stored is None or not stored.checksum) and not holds_seal(path):
+        return False
+    if stored is None or not is_as_sealed(path, stored.checksum):
+        raise FormatError(f"{path}: not as it was written (its checksum does not fit); copy or embed it again")
+    return True
 
 
 def _zip_comment(path: Path) -> bytes | None:

@@ -21,8 +21,9 @@ from elmokit.formats.resumable import Log, disk_errors, open_log, read_chunks
 from elmokit.store._arrays import write_npz, write_safetensors
 from elmokit.store._parquet import load_pyarrow, write_parquet
 from elmokit.store._records import Record, SentenceIndex
+from elmokit.store._seal import BLANK, seal
 from elmokit.store.hdf5 import write_hdf5
-from elmokit.store.provenance import KEY, Provenance, read_provenance
+from elmokit.store.provenance import KEY, Provenance, read_provenance, verify_vectors
 from elmokit.text import Sentence
 
 SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".safetensors")
@@ -132,6 +133,7 @@ def write_vectors(
                     case _:
                         keys, forget = options.use_sentence_keys, options.forget_sentences
                         write_hdf5(draft, records(), index, attributes=kept, sentence_keys=keys, forget=forget)
+                seal(draft)
         log.discard()
     return report
 
@@ -148,9 +150,12 @@ def _finished(target: Path, made: Provenance) -> Provenance | None:
     """The record of a file that was made in just this way; None where there is no such file, or it is damaged."""
     try:
         stored = read_provenance(target)
+        if stored is None or not stored.same_run(made):
+            return None
+        verify_vectors(target)
     except FormatError:
         return None
-    return stored if stored is not None and stored.same_run(made) else None
+    return stored
 
 
 def _fill(
@@ -239,4 +244,5 @@ def _provenance(encoder: Encoder, options: StoreOptions, name: str) -> Provenanc
         batch_tokens=options.batch_tokens,
         keys=", ".join(keys),
         input=name,
+        checksum=BLANK,
     )

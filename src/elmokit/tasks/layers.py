@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.encoders import Elmo, ElmoEmbedding, Encoder
-from elmokit.errors import InputError
+from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import atomic_write
 from elmokit.formats.resumable import disk_errors
 from elmokit.layers import LayerStack
@@ -261,6 +261,22 @@ def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16] | None:
     if not size:
         return np.zeros(shape, dtype=np.float16)
     return np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=shape)
+
+
+def verify_layers(path: Path) -> bool | None:
+    """Whether a file of layers has a checksum, which fits; None where it is no such file. Damage is a FormatError."""
+    try:
+        with path.open("rb") as file:
+            if np.lib.format.read_magic(file) != (1, 0):
+                return None
+            shape, _, kind = np.lib.format.read_array_header_1_0(file)
+            sealed = path.stat().st_size - file.tell() != kind.itemsize * math.prod(shape)
+    except ValueError:
+        return None
+    with warnings.catch_warnings(action="ignore"):
+        if _map(path, shape) is None:
+            raise FormatError(f"{path}: damaged; remove it, and it is made again")
+    return sealed
 
 
 def _key(encoder: Encoder, sentences: Sequence[Sentence]) -> str:
