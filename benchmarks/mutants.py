@@ -235,7 +235,8 @@ def trial(mutant: Mutant, tree: Path, entered: Entered, *, everything: bool) -> 
     batches = [enter if mutant.function else others]
     if everything:
         commands = [f"tests/{name}" for name in (*COMMANDS.get(package, ()), "test_version_0_1_0.py")]
-        commands += [str(p.relative_to(tree)) for p in sorted((tree / "tests" / package).glob("*.py")) if p.name in LONG]
+        own = sorted((tree / "tests" / package).glob("*.py"))
+        commands += [str(p.relative_to(tree)) for p in own if p.name in LONG]
         batches = [enter, others, commands]
     target.write_text(mutant.source, encoding="utf-8")
     began, outcome = time.monotonic(), "survived"
