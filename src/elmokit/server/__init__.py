@@ -7,6 +7,7 @@ from elmokit.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from elmokit.server.app import create_app
+    from elmokit.server.command import serve
     from elmokit.server.errors import ApiError
     from elmokit.server.jobs import current_job
     from elmokit.server.run import address_of, bind, run_app
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApiError", "Encoded", "ServerSettings", "Service", "address_of", "bind", "create_app", "current_job", "run_app",
+    "serve",
 ]  # fmt: skip
 
 LIBRARIES = ("fastapi", "uvicorn", "starlette", "pydantic", "prometheus_client", "orjson")
@@ -28,6 +30,7 @@ _load, __dir__ = lazy(
         "run": "address_of bind run_app",
         "service": "Encoded Service",
         "settings": "ServerSettings",
+        "command": "serve",
     },
 )
 

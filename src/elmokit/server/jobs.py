@@ -92,12 +92,15 @@ class ModelThread:
         self.waiting: deque[Job] = deque()
         self.held = 0  # tokens of all jobs that are not done
         self.rate = 0.0  # tokens a second, lately
-        self.stopping = False
+        self.started = self.stopping = False
         self._step: tuple[float, float] | None = None  # when the present step began, its patience
         self._changed = threading.Condition()
-        self.thread = threading.Thread(target=self._work, name=f"elmokit-{name}", daemon=True)
+        self.name, self.thread = name, threading.current_thread()  # until `start` makes its own
 
     def start(self) -> None:
+        """Starts the thread, in the process that serves: a thread made before a fork does not run behind it."""
+        self.thread = threading.Thread(target=self._work, name=f"elmokit-{self.name}", daemon=True)
+        self.started = True
         self.thread.start()
 
     def close(self) -> None:
@@ -109,8 +112,8 @@ class ModelThread:
     @property
     def problem(self) -> str | None:
         """What is wrong with the thread, if anything."""
-        if not self.thread.is_alive():
-            return None if self.stopping else "the model thread has ended"
+        if not self.started or not self.thread.is_alive():
+            return None if self.stopping else "the model thread does not run"
         step = self._step
         if step is not None and (now := time.monotonic()) - step[0] > step[1]:
             return f"the model thread has been busy with one batch for {now - step[0]:.0f} seconds"
@@ -127,8 +130,8 @@ class ModelThread:
 
     def submit(self, job: Job) -> None:
         with self._changed:
-            if self.stopping or not self.thread.is_alive():
-                raise UnavailableError("the server is stopping" if self.stopping else "the model thread has ended")
+            if self.stopping or not self.started or not self.thread.is_alive():
+                raise UnavailableError("the server is stopping" if self.stopping else "the model thread does not run")
             self.check_room(job.tokens)
             job.queued, job.held = time.monotonic(), job.tokens
             self.held += job.tokens

@@ -21,8 +21,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
-import torch
-
 from elmokit.encoders import Elmo, Encoder, load_encoder
 from elmokit.encoders.encoder import Layers
 from elmokit.encoders.results import Choice, Vectors
@@ -127,7 +125,7 @@ class Service:
 
     def warm_up(self) -> None:
         """Starts the threads and runs every encoder once, so that the first request is as quick as the others."""
-        if not self.model.thread.is_alive():
+        if not self.model.started:
             self.start()
         later = time.monotonic() + 600
         for encoder in self.encoders.values():
@@ -383,9 +381,3 @@ def _truncated(sentence: Sentence, most: int, side: Side) -> Sentence:
     kept = slice(-most, None) if side == "left" else slice(most)
     offsets = None if sentence.offsets is None else sentence.offsets[kept]
     return Sentence(sentence.tokens[kept], sentence.text, offsets, sentence.start)
-
-
-def set_threads(threads: int) -> None:
-    """How many threads compute; 0 leaves torch's own number."""
-    if threads:
-        torch.set_num_threads(threads)
