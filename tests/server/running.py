@@ -7,11 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 
+from elmokit.kernels.cpu.c import c_library
 from elmokit.server import Service, address_of, bind, create_app, run_app
 
 PATIENCE = 120.0  # seconds; a slow machine must not fail a test
@@ -79,3 +82,19 @@ class Process:
         if self.popen.poll() is None:
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait(PATIENCE)
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Bit for bit where the model runs in C; torch's own kernels may round otherwise in another batch."""
+    found, expected = np.asarray(found, np.float32), np.asarray(expected, np.float32)
+    if c_library() is None:
+        return found.shape == expected.shape and np.allclose(found, expected, rtol=1e-4, atol=1e-6)
+    return np.array_equal(found, expected)
+
+
+def until(condition: Callable[[], Any], *, seconds: float = PATIENCE) -> None:
+    """Waits for something to become true."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, "it did not happen in time"
+        time.sleep(0.02)

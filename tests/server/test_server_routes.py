@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from running import Running
+from running import Running, same
 from safetensors.numpy import load
 from world import World
 
@@ -31,25 +31,25 @@ def test_word_vectors_in_every_encoding(full: Running, elmo: Elmo) -> None:
     expected = elmo.encode_layers(TEXTS)
     told = ok(full, "/v1/tokens", input=TEXTS, layers="all")
     for row, vectors, text in zip(told["data"], expected, TEXTS, strict=True):
-        assert np.array_equal(np.array(row["vectors"], np.float32).reshape(row["shape"]), vectors)
+        assert same(np.array(row["vectors"], np.float32).reshape(row["shape"]), vectors)
         assert [text[a:b] for a, b in row["offsets"]] == row["tokens"]
     told = ok(full, "/v1/tokens", input=TEXTS, layers="all", encoding_format="base64")
     for row, vectors in zip(told["data"], expected, strict=True):
-        assert np.array_equal(np.frombuffer(base64.b64decode(row["vectors"]), "<f4").reshape(row["shape"]), vectors)
+        assert same(np.frombuffer(base64.b64decode(row["vectors"]), "<f4").reshape(row["shape"]), vectors)
     content = full.http.post("/v1/tokens", json={"input": TEXTS, "layers": "all", "encoding_format": "safetensors"})
     tensors = load(content.content)
-    assert all(np.array_equal(tensors[str(k)], vectors) for k, vectors in enumerate(expected))
+    assert all(same(tensors[str(k)], vectors) for k, vectors in enumerate(expected))
     pa = pytest.importorskip("pyarrow")
     content = full.http.post("/v1/tokens", json={"input": TEXTS, "layers": "all", "encoding_format": "arrow"})
     rows = pa.ipc.open_stream(io.BytesIO(content.content)).read_all().to_pylist()
     for row, vectors in zip(rows, expected, strict=True):
-        assert np.array_equal(np.array(row["vectors"], np.float32).reshape(row["shape"]), vectors)
+        assert same(np.array(row["vectors"], np.float32).reshape(row["shape"]), vectors)
 
 
 def test_words_already_cut(full: Running, elmo: Elmo) -> None:
     told = ok(full, "/v1/tokens", tokens=[["the", "cat"]], layers="top", normalize=True)
     expected = elmo.encode_tokens([["the", "cat"]], layers="top", normalise=True)[0]
-    assert np.array_equal(np.array(told["data"][0]["vectors"], np.float32), expected)
+    assert same(np.array(told["data"][0]["vectors"], np.float32), expected)
 
 
 def test_the_language_model(full: Running, world: World) -> None:
@@ -108,11 +108,11 @@ def test_indexes(full: Running, world: World, elmo: Elmo) -> None:
 
 
 def test_the_shapes_of_text_embeddings_inference(full: Running, elmo: Elmo) -> None:
-    assert np.array_equal(np.array(ok(full, "/embed", inputs=TEXTS), np.float32), elmo.encode(TEXTS, normalise=True))
-    assert np.array_equal(np.array(ok(full, "/", inputs=TEXTS[0]), np.float32), elmo.encode(TEXTS[:1], normalise=True))
+    assert same(np.array(ok(full, "/embed", inputs=TEXTS), np.float32), elmo.encode(TEXTS, normalise=True))
+    assert same(np.array(ok(full, "/", inputs=TEXTS[0]), np.float32), elmo.encode(TEXTS[:1], normalise=True))
     per_word = ok(full, "/embed_all", inputs=TEXTS[:2])
     for found, expected in zip(per_word, elmo.encode_tokens(TEXTS[:2]), strict=True):
-        assert np.array_equal(np.array(found, np.float32), expected)
+        assert same(np.array(found, np.float32), expected)
     pair = {"source_sentence": TEXTS[0], "sentences": TEXTS[:2]}
     for path in ("/", "/similarity"):
         assert ok(full, path, inputs=pair) == pytest.approx(elmo.similarity(TEXTS[0], TEXTS[:2]).tolist(), abs=1e-6)

@@ -108,9 +108,16 @@ def per_sentence(values: Tensor, mask: Tensor, *, normalise: bool = False) -> li
 
 
 def pooled(values: Tensor, mask: Tensor, *, normalise: bool = False) -> list[Vectors]:
-    """(..., B, T, D) to B means over real positions (..., D); zero for a sentence without any."""
+    """(..., B, T, D) to B means over real positions (..., D); zero for a sentence without any.
+
+    On a CPU NumPy adds position after position, so that padding, which is zero, does not change a sum: torch groups
+    positions by how many there are, and a sentence's mean would depend on the longest one in its batch.
+    """
     counts = mask.sum(dim=1).clamp(min=1)  # (B,)
-    means = widened(values).sum(dim=-2) / counts[:, None]  # (..., B, D); padding is zero
+    wide = widened(values)
+    array = as_array(wide)
+    sums = wide.sum(dim=-2) if array is None else torch.from_numpy(np.add.reduce(array, axis=-2))  # (..., B, D)
+    means = sums / counts[:, None]
     if normalise:
         means = torch.nn.functional.normalize(means, dim=-1)
     return list(np.moveaxis(means.cpu().numpy(), -2, 0))

@@ -177,6 +177,9 @@ class ModelThread:
             if work and job.place != place:  # another model: its turn comes next
                 passed.append(job)
                 continue
+            if work and len(job.pieces[0]) > left:  # the batch is full
+                self.waiting.appendleft(job)
+                break
             place = job.place
             taken = job.take(min(self.quantum, left))
             left -= sum(len(piece) for piece in taken)
