@@ -35,7 +35,7 @@ def convert(
     ] = None,
     softmax: Annotated[bool, typer.Option(help="Keep the output layer, if the model has one.")] = True,
     softmax_words: Annotated[
-        int | None, typer.Option(min=1, help="Keep only the most frequent words of the output layer, this many.")
+        int | None, typer.Option(min=1, help="Keep only this many words of the output layer, the most frequent.")
     ] = None,
     options: Annotated[Path | None, typer.Option(help="options.json, if it is not beside the weights.")] = None,
     vocabulary: Annotated[Path | None, typer.Option(help="vocab.txt, if it is not beside the weights.")] = None,

@@ -179,7 +179,8 @@ def with_fields(command: Any, *configs: Any, without: Collection[str] = (), envi
 def _option(name: str, hint: Any, usual: Any, help: str, variable: str | None = None) -> inspect.Parameter:
     kind = hint if hint in (int, float, bool) else list[str] if hint == tuple[str, ...] else str
     choices = "|".join(map(str, get_args(hint))) if get_origin(hint) is Literal else None
-    sentence = f"{help[0].upper()}{help[1:].rstrip('.')}.  [default: {as_flag(usual) or 'none'}]"
+    end = "" if help.endswith(".") else "."
+    sentence = f"{help[0].upper()}{help[1:]}{end}  [default: {as_flag(usual) or 'none'}]"
     note = typer.Option(help=sentence, metavar=choices, show_default=False, envvar=variable, show_envvar=False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, note]

@@ -54,7 +54,7 @@ def index(
     ] = None,
     punctuation: Annotated[bool, typer.Option("--punctuation", help="Keep tokens without a letter or digit.")] = False,
     per_word: Annotated[
-        int | None, typer.Option(help="Keep only the first occurrences of a word, this many. [default: all]", min=1)
+        int | None, typer.Option(help="Keep at most this many occurrences of a word. [default: all]", min=1)
     ] = None,
     tokenized: Tokenized = False,
     lines: LinesOption = Lines.paragraphs,

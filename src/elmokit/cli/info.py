@@ -39,9 +39,9 @@ def info(
         elmokit info my-elmo/
         elmokit info 144.zip --json
 
-    For a model, shows its format, shape, parameters, vocabulary, origin, and how this CPU runs it; for a task model,
-    its scores in training, its encoder and the weights of its layers; for a file of vectors, the model, its layers,
-    tokenizer and arithmetic, the input and the version of elmokit:
+    For a model, shows its format, shape, parameters, vocabulary, origin, and how this CPU runs it. For a task model,
+    shows its scores in training, its encoder and the weights of its layers. For a file of vectors, shows the model, its
+    layers, tokenizer and arithmetic, the input and the version of elmokit:
 
         elmokit info vectors.h5
     """

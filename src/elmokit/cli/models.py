@@ -24,7 +24,7 @@ def models(
         elmokit models
         elmokit models --remote --language fi
 
-    A name of the first list is a model at once; one of the second is fetched on first use and kept:
+    A model of the first list can be used at once; one of the second is fetched on first use and kept:
 
         elmokit embed "Hyvää päivää!" -m manylangs:fi
 

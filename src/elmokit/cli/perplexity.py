@@ -55,7 +55,7 @@ def perplexity(
         elmokit perplexity sentences.txt --lines sentences
 
     The whole vocabulary is scored; words outside it count as <UNK>. Every sentence starts from a zero state. With
-    --carried, the state is carried on, for models that were trained that way.
+    --carried, the state goes from sentence to sentence, for models that were trained that way.
     """
     from elmokit.cli.inputs import is_source, read_inputs
     from elmokit.formats.read import told_lines

@@ -44,12 +44,13 @@ ABLATE_TASK = """Show what the encoder's layers are worth to a task: {what}.
 
     elmokit ablate {name} --train train --dev dev -o ablation
     elmokit ablate {name} --train train --dev dev -o ablation --quick --seeds 1
-    elmokit ablate {name} --train train --dev dev -o ablation --variants none,mix-input --shares 100
+    elmokit ablate {name} --train train --dev dev -o ablation \\
+        --variants none,mix-input --shares 100
 
 Trains the same network without the encoder, with its layer 0, with its top layer, with the average of its layers, and
 with learned mixes at the input, at the output and at both, each with several seeds. Then trains on shares of the data,
 without the encoder and with it where --elmo-at says. Prints one table: score on DEV, spread over seeds, relative error
-reduction, learned layer weights and gamma, time of a training.
+reduction, learned layer weights and gamma, and time per training.
 
 The output folder holds ablation.md, ablation.json and charts of the layer weights and of the learning curve. Stop the
 run at any time: the same command resumes it. More seeds, variants or shares can be added to a finished one.

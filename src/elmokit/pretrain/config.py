@@ -57,7 +57,7 @@ class PretrainConfig:
     max_characters: int = _model(50, "longest word in characters, its two boundary marks included; the rest is cut")
     # The text
     vocab_size: Positive = setting(
-        131072, "number of words that can be predicted, the most frequent; others are <UNK> as targets"
+        131072, "size of the vocabulary: the most frequent words; all others are <UNK> as targets"
     )
     min_count: Count = setting(1, "a word needs this many occurrences to be in the vocabulary")
     lines: Literal["sentences", "paragraphs"] = setting(
@@ -77,7 +77,7 @@ class PretrainConfig:
     softmax: Literal["sampled", "full", "adaptive"] = setting("sampled", "how targets are scored in training")
     samples: Positive = setting(8192, "sampled softmax: negatives per step")
     sampling: Literal["distinct", "repeated", "published"] = setting(
-        "distinct", "sampled softmax: how negatives are drawn; see elmokit.nn.sampling"
+        "distinct", "sampled softmax: negatives are all different, drawn with replacement, or as in bilm-tf"
     )
     dropout: Annotated[float, Range(0, 0.99)] = setting(0.1, "dropout on each layer's input and on the top output")
     # The optimisation
@@ -88,7 +88,7 @@ class PretrainConfig:
     )
     rows: Positive = setting(1024, "parallel streams in a batch, of all processes together")
     window: Positive = setting(20, "steps of truncated backpropagation")
-    accumulate: Positive = setting(1, "split a batch in this many parts, for less memory")
+    accumulate: Positive = setting(1, "split a batch into this many parts, to save memory")
     optimizer: Literal["adamw", "muon", "adagrad"] = setting(
         "adamw", "AdamW, Muon (for the matrices inside, AdamW for the rest), or Adagrad as published"
     )
@@ -101,7 +101,7 @@ class PretrainConfig:
     learning_rate: Rate = setting(2e-3, "peak learning rate (published, for Adagrad: 0.2)")
     warmup: Share = setting(0.02, "share of the steps in which the learning rate rises")
     warmup_steps: Count = setting(
-        500, "with --minutes, least steps of warm-up (up to a tenth of the time): a short one can make training diverge"
+        500, "with minutes: at least this many steps of warm-up, but at most a tenth of the time"
     )
     final_rate: Share = setting(0.02, "learning rate at the end, as a share of the peak")
     weight_decay: Amount = setting(0.01, "weight decay of AdamW, on matrices")
@@ -112,13 +112,13 @@ class PretrainConfig:
     )
     # The run
     on_divergence: Literal["stop", "rewind"] = _run(
-        "stop", "stop, or go back to the last good checkpoint and continue at half the learning rate"
+        "stop", "what to do if training diverges: stop, or continue from the last good checkpoint at half the rate"
     )
     valid_every: Positive = _run(1000, "steps between validations")
     valid_tokens: Count = _run(200_000, "held-out words in a validation")
     patience: Count = _run(0, "stop after this many validations without a better one; 0: never")
     checkpoint_every: Positive = _run(1000, "steps between checkpoints")
-    checkpoint_minutes: float = _run(5.0, "longest time between checkpoints")
+    checkpoint_minutes: float = _run(5.0, "longest time between checkpoints, in minutes")
     keep_checkpoints: Positive = _run(2, "number of checkpoints to keep")
     log_every: Positive = _run(50, "steps between log lines")
     workers: Count = _run(0, "processes that read the corpus; 0: one per core")

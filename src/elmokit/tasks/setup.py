@@ -55,7 +55,7 @@ class FeatureSettings:
 class TrainingSettings:
     """How a network is trained."""
 
-    epochs: Positive = setting(50, "most passes over the training data")
+    epochs: Positive = setting(50, "passes over the training data, at most")
     batch_size: Positive = setting(32, "examples in a batch")
     learning_rate: Rate = setting(1e-3, "learning rate of Adam")
     weight_decay: Amount = setting(0.0, "weight decay of Adam, decoupled")
@@ -65,7 +65,7 @@ class TrainingSettings:
     patience: Positive = setting(5, "epochs without a better dev score before training stops")
     clip_norm: Rate = setting(5.0, "limit of the gradient's norm")
     average: Annotated[float, Range(0, below=1)] = setting(
-        0.0, "keep a moving average of the weights with this decay; 0: keep the weights"
+        0.0, "keep a moving average of the weights with this decay; 0: no average"
     )
     max_train: Count = setting(0, "train on this many examples, evenly spaced; 0: all")
     fine_tune: bool = setting(False, "train the encoder, too; its weights are saved with the model")
