@@ -10,13 +10,14 @@ from elmokit.server.settings import ServerSettings
 
 
 def _serve(model: EncodersOption = None, **flags: Any) -> None:
-    """Serve models over HTTP, with OpenAI's routes, those of text-embeddings-inference, and our own.
+    """Serve models, task models and indexes over HTTP.
 
         elmokit serve
         elmokit serve -m model/ --task ner-model/ --index index/ --port 9000
         curl localhost:8000/v1/embeddings --json '{"input": "Hello."}'
 
-    The address /docs shows all routes. Ctrl-C or SIGTERM stops the server when the requests under way are answered; a
+    The routes are those of OpenAI, those of text-embeddings-inference, and elmokit's own; the address /docs shows them
+    all. Ctrl-C or SIGTERM stops the server when the requests under way are answered; a
     second one stops it at once. Every flag can be given as an environment variable, too: ELMOKIT_PORT for --port.
     """
     from contextlib import nullcontext
