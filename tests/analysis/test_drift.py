@@ -9,17 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
+from elmokit.analysis.chance import chances_of, false_discovery_rates
 from elmokit.analysis.drift import (
+    MEASURES,
     DriftConfig,
-    chance_of,
+    compare_gold,
     distance_of_means,
     mean_distance,
     measure_drift,
+    net_distance,
+    read_gold,
     share_divergence,
 )
 from elmokit.analysis.kmeans import group_directions
 from elmokit.encoders import Elmo
-from elmokit.errors import InputError
+from elmokit.errors import FormatError, InputError
 from elmokit.index import Index, IndexSettings
 
 
@@ -33,6 +37,11 @@ class TestMeasures:
         a, b = directions(7, [1, 0, 0], spread=0.5, seed=0), directions(5, [0, 1, 0], spread=0.5, seed=1)
         pairs = [1 - float(x @ y) for x in a for y in b]
         assert mean_distance(a, b) == pytest.approx(np.mean(pairs), abs=1e-6)
+
+    def test_net_distance_leaves_out_what_is_within(self) -> None:
+        a, b = directions(7, [1, 0, 0], spread=0.5, seed=0), directions(5, [0, 1, 0], spread=0.5, seed=1)
+        within = [np.mean([1 - float(x @ y) for i, x in enumerate(c) for y in c[:i]]) for c in (a, b)]
+        assert net_distance(a, b) == pytest.approx(mean_distance(a, b) - np.mean(within), abs=1e-6)
 
     def test_distance_of_means(self) -> None:
         a = np.array([[1, 0], [0, 1]], dtype=np.float32)
@@ -56,11 +65,55 @@ class TestMeasures:
         assert there == pytest.approx(back, abs=1e-12)
         assert -1e-12 <= there <= 1 + 1e-12
 
-    def test_chance_tells_a_change_from_noise(self) -> None:
+
+class TestChance:
+    def test_it_tells_a_change_from_noise(self) -> None:
         a, b = (directions(30, [1, 0, 0, 0], spread=0.6, seed=seed) for seed in (0, 1))
         c = directions(30, [1, 1, 0, 0], spread=0.6, seed=2)
-        assert chance_of(a, b, shuffles=200, seed=0) > 0.05
-        assert chance_of(a, c, shuffles=200, seed=0) == pytest.approx(1 / 201)
+        labels = group_directions(np.concatenate([a, b]), 3).labels
+        assert min(chances_of(a, b, labels, shuffles=200, seed=0)) > 0.05
+        labels = group_directions(np.concatenate([a, c]), 3).labels
+        assert chances_of(a, c, labels, shuffles=200, seed=0).prt == pytest.approx(1 / 201)
+        assert max(chances_of(a, c, labels, shuffles=200, seed=0)) < 0.05
+
+    def test_it_is_the_share_of_swaps_with_as_much(self) -> None:
+        """Against the measures themselves, swap by swap."""
+        a, b = directions(6, [1, 0, 0], spread=0.8, seed=3), directions(4, [1, 0.6, 0], spread=0.8, seed=4)
+        both, labels = np.concatenate([a, b]), np.array([0, 0, 1, 2, 1, 1, 0, 2, 2, 2])
+        rng, found = np.random.default_rng(7), []
+        for swap in [np.arange(10), *(rng.permutation(10) for _ in range(50))]:
+            x, y = np.sort(swap[:6]), np.sort(swap[6:])
+            found.append(
+                (
+                    mean_distance(both[x], both[y]),
+                    net_distance(both[x], both[y]),
+                    distance_of_means(both[x], both[y]),
+                    share_divergence(labels[x], labels[y]),
+                )
+            )
+        expected = (np.array(found) >= np.array(found[0]) - 1e-6).mean(axis=0)
+        assert chances_of(a, b, labels, shuffles=50, seed=7) == pytest.approx(tuple(expected))
+
+    @given(st.integers(0, 1000))
+    def test_without_a_change_p_is_uniform_enough(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        small = 0
+        for _ in range(20):
+            both = directions(20, [1, 0, 0], spread=0.7, seed=int(rng.integers(1 << 30)))
+            labels = rng.integers(0, 3, 20)
+            small += chances_of(both[:10], both[10:], labels, shuffles=39, seed=seed).prt <= 0.05
+        assert small <= 7  # one is expected; eight or more happen once in a hundred thousand times
+
+    def test_correction_for_many_words(self) -> None:
+        # Benjamini and Hochberg (1995), section 3.2: at 0.05 the first four of these fifteen are found
+        p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344]
+        p += [0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+        rates = false_discovery_rates(p[::-1])[::-1]
+        assert [rate <= 0.05 for rate in rates] == [True] * 4 + [False] * 11
+        assert rates[0] == pytest.approx(0.0015)
+        assert rates == sorted(rates)
+        assert rates[-1] == 1.0
+        assert false_discovery_rates([]) == []
 
 
 class TestGroups:
@@ -109,7 +162,7 @@ def pair(elmo: Elmo, tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, I
 
 
 class TestDrift:
-    @pytest.mark.parametrize("by", ["apd", "prt", "jsd"])
+    @pytest.mark.parametrize("by", ["apd", "net", "prt", "jsd"])
     def test_the_planted_change_is_first(self, pair: tuple[Index, Index], by: str) -> None:
         found = measure_drift(*pair, words=[*COMMON, "cell"], config=DriftConfig(by=by))  # type: ignore[arg-type]
         assert len(found) == 6
@@ -119,6 +172,8 @@ class TestDrift:
             assert found[0].word == "cell"
         by_word = {drift.word: drift for drift in found}
         assert by_word["cell"].p < 0.01
+        assert by_word["cell"].q <= 0.05
+        assert by_word["cell"].q >= by_word["cell"].chance(by)  # type: ignore[arg-type]
         assert sum(by_word[word].p < 0.01 for word in COMMON) <= 1
 
     def test_examples_are_of_their_corpus_and_differ(self, pair: tuple[Index, Index]) -> None:
@@ -157,3 +212,81 @@ class TestDrift:
             DriftConfig(by="abc")  # type: ignore[arg-type]
         with pytest.raises(InputError, match="no fewer looked at"):
             DriftConfig(min_count=10, per_word=5)
+
+
+# English sentences of two kinds, into which any of the words fits.
+AT_SEA = [
+    "The sailors tied the {} to the mast before the storm came.",
+    "A {} lay on the deck of the ship all night.",
+    "The captain looked at the {} and turned the boat to the harbour.",
+    "Waves broke over the {} and washed it into the sea.",
+    "They hauled the {} out of the water with a rope.",
+    "Fishermen keep a {} beside the nets when they sail.",
+    "The {} drifted towards the coast with the tide.",
+    "On the island they found a {} that a wreck had left.",
+]
+IN_COURT = [
+    "The judge asked the lawyer to explain the {} to the jury.",
+    "A {} was named in the contract that both companies signed.",
+    "The court ruled that the {} belonged to the bank.",
+    "Her lawyer said the {} was evidence of a crime.",
+    "Parliament passed a law on the {} last year.",
+    "The police officer wrote about the {} in his report.",
+    "They paid a fine because the {} was not legal.",
+    "The minister defended the {} in a speech to the press.",
+]
+TARGETS = ["table", "letter", "picture", "stone", "garden", "bottle", "window", "machine", "book", "chair", "fruit"]
+
+
+@pytest.fixture(scope="module")
+def swapped(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[Index, Index], dict[str, float]]:
+    rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("swapped")
+    truth = {word: float(rate) for word, rate in zip(TARGETS, np.linspace(0, 1, len(TARGETS)), strict=True)}
+    corpora: list[list[str]] = [[], []]
+    for word, rate in truth.items():
+        for corpus, share in zip(corpora, (0.0, rate), strict=True):
+            kinds = [IN_COURT] * round(24 * share) + [AT_SEA] * (24 - round(24 * share))
+            corpus += [kind[rng.integers(len(kind))].format(word) for kind in kinds]
+    english = Elmo.from_pretrained(device="cpu")
+    settings = IndexSettings(words=tuple(truth))
+    first, second = (
+        Index.build(english, corpus, folder / str(k), settings=settings) for k, corpus in enumerate(corpora)
+    )
+    return (first, second), truth
+
+
+class TestKnownTruth:
+    """Words whose contexts were swapped at known rates."""
+
+    def test_they_are_ranked(self, swapped: tuple[tuple[Index, Index], dict[str, float]]) -> None:
+        pair, truth = swapped
+        found = measure_drift(*pair, words=truth)
+        agreed = {one.measure: one for one in compare_gold(found, truth)}
+        assert agreed["prt"].rho >= 0.9
+        assert agreed["jsd"].rho >= 0.9
+        assert agreed["net"].rho >= 0.9
+        assert agreed["net"].rho > agreed["apd"].rho > 0, "apd is large for words of many contexts, changed or not"
+        assert agreed["prt"].interval.low > 0.6
+        assert agreed["prt"].words == len(TARGETS)
+        by_word = {drift.word: drift for drift in found}
+        assert by_word[TARGETS[0]].q > 0.05
+        assert all(by_word[word].q <= 0.05 for word in TARGETS[5:])
+        assert all(by_word[word].chance(measure) <= 0.05 for word in TARGETS[9:] for measure in MEASURES)
+
+
+class TestGold:
+    def test_a_file_of_graded_change(self, tmp_path: Path) -> None:
+        path = tmp_path / "graded.txt"
+        path.write_text("plane_nn\t0.88\n\ncell\t0\nx\ty\t1e-1\n", encoding="utf-8")
+        assert read_gold(path) == {"plane_nn": 0.88, "cell": 0.0, "x\ty": 0.1}
+
+    @pytest.mark.parametrize("text", ["cell 0.5\n", "a\t1\na\t2\n", "cell\tnan\n", "cell\t\n", "\n", "cell\t1\n"])
+    def test_one_that_is_not(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "gold").write_text(text, encoding="utf-8")
+        with pytest.raises(FormatError, match=r"gold"):
+            read_gold(tmp_path / "gold")
+
+    def test_too_few_words(self, pair: tuple[Index, Index]) -> None:
+        found = measure_drift(*pair, words=["cell", "tree"])
+        with pytest.raises(InputError, match="2 words of the gold ranking were measured"):
+            compare_gold(found, {"cell": 1.0, "tree": 0.0, "stone": 0.0})

@@ -212,6 +212,31 @@ class TestDrift:
         assert done.code == 2
         assert "none of the words occurs in both" in done.err
 
+    def test_against_a_gold_ranking(self, cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.txt"
+        other.write_text("The play of light on water. Let it play over the park and its actors.\n" * 9)
+        gold = tmp_path / "gold.txt"
+        gold.write_text("play\t0.9\npark\t0.1\nactors\t0.5\nxyzzy\t0\n")
+        common = ("-m", model_folder, "--min-count", 3, "--gold", gold, "--shuffles", 50)
+        done = cli("drift", corpus, other, *common, "--json")
+        assert done.code == 0, done.err
+        found = [json.loads(line) for line in done.out.splitlines()]
+        assert {r["word"] for r in found[:3]} == {"play", "park", "actors"}
+        assert all(min(r["p"], r["p_apd"], r["p_jsd"]) <= r["q"] <= 1 for r in found[:3])
+        assert [(r["measure"], r["words"], r["graded"]) for r in found[3:]] == [
+            ("apd", 3, 4),
+            ("net", 3, 4),
+            ("prt", 3, 4),
+            ("jsd", 3, 4),
+        ]
+        assert "left out, not 3 times in both: xyzzy" in done.err
+        done = cli("drift", corpus, other, *common)
+        assert "rho against the gold ranking, 3 of its 4 words" in done.out
+        gold.write_text("play 0.9\n")
+        done = cli("drift", corpus, other, *common)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "expected a new word, a tab and a number" in done.err
+
     def test_no_word_in_common(self, cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
         (tmp_path / "short.txt").write_text("Nothing here.\n")
         done = cli("drift", corpus, tmp_path / "short.txt", "-m", model_folder)

@@ -3,30 +3,38 @@
 Each corpus is an index of the same model and layers. Of a word's occurrences in both, as directions from the mean:
 
 apd   the mean cosine distance between an occurrence in one corpus and one in the other; high for words of many uses
+net   apd less the mean distance of two occurrences of one corpus: 0 on average for a word that did not change
 prt   the cosine distance of the two means ("prototypes"): 0 if the word is used alike on the whole
 jsd   the Jensen-Shannon divergence, in bits from 0 to 1, of the shares of groups (k-means over both): a new use shows
-p     the share of random swaps between the corpora with a prt as large: what chance alone does. Look at it first, since
-      few occurrences give large distances by chance
+p     the share of random swaps between the corpora with a prt as large: what chance alone does; p_apd, p_net and p_jsd
+      are the same for the others. Look at them first, since few occurrences give large distances by chance
+q     p of the measure that the list is ranked by, corrected for the number of words (Benjamini and Hochberg)
 
 References: Giulianelli et al. 2020 (ACL), Kutuzov and Giulianelli 2020 (SemEval task 1).
 """
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.analysis.chance import chances_of, cosine_distances, false_discovery_rates
+from elmokit.analysis.intervals import Interval, score_interval
 from elmokit.analysis.kmeans import group_directions
 from elmokit.analysis.neighbours import require_word
-from elmokit.errors import ElmokitWarning, InputError
+from elmokit.analysis.pairs import spearman
+from elmokit.errors import ElmokitWarning, FormatError, InputError
+from elmokit.formats import read_lines
 from elmokit.index import Index, Occurrence
 from elmokit.index.exact import centred
 from elmokit.layers import Vectors
 
-Measure = Literal["apd", "prt", "jsd"]
+Measure = Literal["apd", "net", "prt", "jsd"]
+MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +45,15 @@ class DriftConfig:
     min_count: int = 10
     per_word: int = 200
     clusters: int = 5
-    shuffles: int = 200  # random swaps for p
+    shuffles: int = 1000  # random swaps for p, which is no smaller than 1 / (1 + shuffles)
     examples: int = 3  # occurrences shown of each corpus
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.by not in ("apd", "prt", "jsd"):
-            raise InputError(f"cannot rank by {self.by!r}; expected apd, prt or jsd")
+        if self.by not in MEASURES:
+            raise InputError(f"cannot rank by {self.by!r}; expected {', '.join(MEASURES)}")
+        if self.shuffles < 1:
+            raise InputError(f"{self.shuffles} shuffles; p needs at least one")
         if self.min_count < 2 or self.per_word < self.min_count:
             raise InputError(
                 f"min_count {self.min_count} and per_word {self.per_word}: expected 2 or more, and no fewer looked at "
@@ -61,9 +71,27 @@ class WordDrift:
     apd: float
     prt: float
     jsd: float
-    p: float
+    p: float  # of prt
     first_examples: tuple[Occurrence, ...]
     second_examples: tuple[Occurrence, ...]
+    net: float = 0.0
+    p_apd: float = 1.0
+    p_net: float = 1.0
+    p_jsd: float = 1.0
+    q: float = 1.0  # p of the measure that the list is ranked by, corrected for the number of words in it
+
+    def chance(self, measure: Measure) -> float:
+        """p of a measure."""
+        return self.p if measure == "prt" else float(getattr(self, f"p_{measure}"))
+
+
+class Agreement(NamedTuple):
+    """How a measure's ranking agrees with a gold ranking."""
+
+    measure: Measure
+    rho: float  # Spearman
+    interval: Interval  # 95%, words resampled
+    words: int
 
 
 def measure_drift(
@@ -92,7 +120,44 @@ def measure_drift(
     for done, word in enumerate(chosen, 1):
         found.append(_measure(first, second, word, mean, config))
         told(done, len(chosen))
+    rates = false_discovery_rates([drift.chance(config.by) for drift in found])
+    found = [replace(drift, q=rate) for drift, rate in zip(found, rates, strict=True)]
     return sorted(found, key=lambda drift: (-getattr(drift, config.by), drift.word))
+
+
+def read_gold(path: str | Path) -> dict[str, float]:
+    """Graded change from a file with a word, a tab and a number per line, as in SemEval 2020's task 1."""
+    gold: dict[str, float] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        word, _, value = line.strip().rpartition("\t")
+        try:
+            score = float(value)
+        except ValueError:
+            score = float("nan")
+        if not word or not np.isfinite(score) or word in gold:
+            what = f"{word!r} a second time" if word in gold else repr(line[:40])
+            raise FormatError(f"{path}, line {number}: {what}, expected a new word, a tab and a number")
+        gold[word] = score
+    if len(gold) < 2:
+        raise FormatError(f"{path}: holds {len(gold)} words; a ranking needs two or more")
+    return gold
+
+
+def compare_gold(found: Iterable[WordDrift], gold: dict[str, float], *, seed: int = 0) -> list[Agreement]:
+    """Spearman's rho of each measure against gold scores, over the words that both have; words as they are spelled."""
+    both = [drift for drift in found if drift.word in gold]
+    if len(both) < 3:
+        raise InputError(f"{len(both)} words of the gold ranking were measured; a correlation needs 3 or more")
+    truth = np.array([gold[drift.word] for drift in both])
+
+    def agreement(measure: Measure) -> Agreement:
+        values = np.array([getattr(drift, measure) for drift in both])
+        interval = score_interval(lambda drawn: spearman(values[drawn], truth[drawn]), len(both), seed=seed)
+        return Agreement(measure, spearman(values, truth), interval, len(both))
+
+    return [agreement(measure) for measure in MEASURES]
 
 
 def mean_distance(first: Vectors, second: Vectors) -> float:
@@ -100,9 +165,15 @@ def mean_distance(first: Vectors, second: Vectors) -> float:
     return float(1 - first.mean(axis=0) @ second.mean(axis=0))
 
 
+def net_distance(first: Vectors, second: Vectors) -> float:
+    """APD less the mean distance within the corpora, of directions (n, D) and (m, D), two or more of each."""
+    within = [1 - (np.square(rows.sum(axis=0)).sum() / len(rows) - 1) / (len(rows) - 1) for rows in (first, second)]
+    return mean_distance(first, second) - float(sum(within)) / 2
+
+
 def distance_of_means(first: Vectors, second: Vectors) -> float:
     """PRT of directions (n, D) and (m, D)."""
-    return float(_distances(first.mean(axis=0)[None], second.mean(axis=0)[None])[0])
+    return float(cosine_distances(first.mean(axis=0)[None], second.mean(axis=0)[None])[0])
 
 
 def share_divergence(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
@@ -114,22 +185,11 @@ def share_divergence(first: NDArray[np.int64], second: NDArray[np.int64]) -> flo
     return float((shares[there] * np.log2(shares[there] / half[there])).sum() / 2)
 
 
-def chance_of(first: Vectors, second: Vectors, *, shuffles: int, seed: int) -> float:
-    """The share of random swaps of occurrences, the real one included, that move the means as far apart."""
-    both, n = np.concatenate([first, second]), len(first)
-    rng = np.random.default_rng(seed)
-    sides = np.zeros((shuffles, len(both)), dtype=np.float32)
-    for row in sides:
-        row[rng.permutation(len(both))[:n]] = 1
-    sums = sides @ both  # (shuffles, D)
-    apart = _distances(sums, both.sum(axis=0) - sums)  # (shuffles,); the length of a sum does not matter
-    return float((1 + (apart >= distance_of_means(first, second) - 1e-7).sum()) / (1 + shuffles))
-
-
 def _measure(first: Index, second: Index, word: str, mean: Vectors, config: DriftConfig) -> WordDrift:
     rows = [_some(index.rows_of(word), config.per_word) for index in (first, second)]
     a, b = (centred(index.vectors(some), mean) for index, some in zip((first, second), rows, strict=True))
     groups = group_directions(np.concatenate([a, b]), config.clusters, seed=config.seed)
+    chances = chances_of(a, b, groups.labels, shuffles=config.shuffles, seed=config.seed)
     lean = _directions(a.mean(axis=0)) - _directions(b.mean(axis=0))  # (D,), from the second to the first
     return WordDrift(
         word,
@@ -138,9 +198,13 @@ def _measure(first: Index, second: Index, word: str, mean: Vectors, config: Drif
         mean_distance(a, b),
         distance_of_means(a, b),
         share_divergence(groups.labels[: len(a)], groups.labels[len(a) :]),
-        chance_of(a, b, shuffles=config.shuffles, seed=config.seed),
+        chances.prt,
         _examples(first, rows[0], a @ lean, config.examples),
         _examples(second, rows[1], -(b @ lean), config.examples),
+        net_distance(a, b),
+        chances.apd,
+        chances.net,
+        chances.jsd,
     )
 
 
@@ -165,14 +229,6 @@ def _some(rows: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
 def _directions(vector: Vectors) -> Vectors:
     length = np.linalg.norm(vector)
     return vector / length if length > 0 else vector
-
-
-def _distances(a: Vectors, b: Vectors) -> Vectors:
-    """Cosine distances row by row; 0 from or to nothing. (n,)"""
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    products = (a * b).sum(axis=1)
-    cosines: Vectors = np.divide(products, lengths, out=np.ones_like(products), where=lengths > 0)
-    return 1 - cosines
 
 
 def _required(first: Index, second: Index, word: str) -> set[str]:

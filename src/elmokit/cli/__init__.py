@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from elmokit.cli.align import align
 from elmokit.cli.apply import apply
 from elmokit.cli.compare import compare
 from elmokit.cli.convert import convert
@@ -39,7 +40,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "Training models": {"pretrain": pretrain_command, "finetune": finetune_command, "sample-text": sample_text},
     "Models": {"models": models, "info": info, "convert": convert, "export": export, "verify": verify},
     "Tasks": {"train": train, "evaluate": evaluate, "apply": apply, "ablate": ablate, "mixes": mixes},
-    "Words in a corpus": {"index": index, "neighbors": neighbors, "senses": senses, "drift": drift},
+    "Words in a corpus": {"index": index, "neighbors": neighbors, "senses": senses, "drift": drift, "align": align},
     "What the layers know": {"probe": probe, "wsd": wsd, "pairs": pairs},
     "Over the network": {"serve": serve, "explore": explore},
 }

@@ -20,7 +20,7 @@ from elmokit.cli.flags import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from elmokit.analysis.drift import DriftConfig, WordDrift
+    from elmokit.analysis.drift import Agreement, DriftConfig, Measure, WordDrift
     from elmokit.index import Index
     from elmokit.text import Sentence
 
@@ -33,12 +33,17 @@ def drift(
         Path | None,
         typer.Option(metavar="FILE", help="Only the words in this file; default: all that are frequent in both."),
     ] = None,
-    by: Annotated[str, typer.Option(help="Rank by prt, apd or jsd.")] = "prt",
+    by: Annotated[str, typer.Option(help="Rank by prt, apd, net or jsd.")] = "prt",
     number: Annotated[int, typer.Option("--number", "-n", help="Words to show.", min=1)] = 20,
     examples: Annotated[int, typer.Option(help="Occurrences to show of a word in each corpus.", min=0)] = 2,
     min_count: Annotated[int, typer.Option(help="Only words with this many occurrences in each corpus.", min=2)] = 10,
     per_word: Annotated[int, typer.Option(help="Occurrences to compare in each corpus at most.", min=2)] = 200,
     clusters: Annotated[int, typer.Option(help="Number of groups of uses for jsd.", min=2)] = 5,
+    shuffles: Annotated[int, typer.Option(help="Random swaps of occurrences for p.", min=1)] = 1000,
+    gold: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Graded change (word, tab, number); print Spearman's rho against it."),
+    ] = None,
     keep: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the indexes of the two texts here, for another run.")
     ] = None,
@@ -55,16 +60,18 @@ def drift(
 
         elmokit drift letters-1860.txt news-2010.txt
         elmokit drift index1/ index2/ --words words.txt --plot drift.html
+        elmokit drift corpus1.txt corpus2.txt --gold truth/graded.txt
 
     prt is the distance between a word's mean vectors in the two corpora, apd the mean distance between its occurrences
-    in one and in the other. For jsd, its uses are put into groups, and the shares of the groups are compared. p says
-    how often chance alone would move the means as far apart. The examples are those most unlike the other corpus.
+    in one and in the other, net the same less that within each corpus. For jsd, its uses are put into groups, and the
+    shares of the groups are compared. p says how often chance alone gives as much; q is p corrected for the number of
+    words. The examples are those most unlike the other corpus.
     """
     from contextlib import ExitStack
     from dataclasses import asdict
     from tempfile import TemporaryDirectory
 
-    from elmokit.analysis.drift import DriftConfig, measure_drift
+    from elmokit.analysis.drift import DriftConfig, compare_gold, measure_drift, read_gold
     from elmokit.cli.inputs import read_words
     from elmokit.cli.show import print_json
     from elmokit.errors import InputError
@@ -78,8 +85,10 @@ def drift(
         per_word=per_word,
         clusters=clusters,
         examples=examples,
+        shuffles=shuffles,
     )
-    wanted = read_words(words) if words else None
+    graded = read_gold(gold) if gold else None
+    wanted = read_words(words) if words else tuple(graded) if graded else None
     indexed = [(Path(corpus) / MANIFEST).exists() for corpus in (first, second)]
     if len(set(indexed)) == 2:
         raise InputError(f"of {first} and {second} one is an index and one is text; give two of the same kind")
@@ -98,6 +107,8 @@ def drift(
             print_json(map(asdict, found))
         else:
             _print(found[:number], len(found), (first, second), config)
+        if graded is not None:
+            _print_agreement(compare_gold(found, graded), len(graded), json_output=json_output)
         if plot is not None:
             _draw(found[:number], plot, (first, second))
 
@@ -170,18 +181,20 @@ def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], con
     from rich.table import Table
     from rich.text import Text
 
+    from elmokit.analysis.drift import MEASURES
     from elmokit.cli.neighbors import line_of
 
     console = Console(highlight=False)
     if not found:
         console.print(f"no word occurs {config.min_count} times in both")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("word")
-    for head in ("in 1", "in 2", "apd", "prt", "jsd", "p"):
+    for head in ("in 1", "in 2", *(head for measure in MEASURES for head in (measure, "p")), "q"):
         table.add_column(head, justify="right")
     for drift in found:
-        numbers = f"{drift.apd:.3f}", f"{drift.prt:.3f}", f"{drift.jsd:.3f}", f"{drift.p:.3f}"
+        pairs = ((getattr(drift, measure), drift.chance(measure)) for measure in MEASURES)
+        numbers = [f"{number:.3f}" for pair in pairs for number in pair] + [f"{drift.q:.3f}"]
         table.add_row(Text(drift.word), f"{drift.first:,}", f"{drift.second:,}", *numbers)
     console.print(Text(f"1  {names[0]}\n2  {names[1]}\n", "dim"))
     console.print(table)
@@ -194,19 +207,31 @@ def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], con
                 console.print(line_of(console, number, one.text[: one.start], one.word, one.text[one.end :]))
 
 
+def _print_agreement(found: "Sequence[Agreement]", graded: int, *, json_output: bool) -> None:
+    from elmokit.cli.show import print_json
+
+    if json_output:
+        print_json({**one._asdict(), "graded": graded} for one in found)
+        return
+    typer.echo(f"\nSpearman's rho against the gold ranking, {found[0].words} of its {graded} words (95% interval)")
+    for one in found:
+        typer.echo(f"{one.measure}   {one.rho:+.3f}   ({one.interval.low:+.3f} to {one.interval.high:+.3f})")
+
+
 def _draw(found: "Sequence[WordDrift]", path: Path, names: tuple[str, str]) -> None:
     from elmokit.plots import Value, draw_bars, save_chart
 
-    measures = {
-        "prt": "prt: distance of the two mean vectors; p: how often chance alone gives as much",
+    measures: dict[Measure, str] = {
+        "prt": "prt: distance of the two mean vectors",
         "apd": "apd: mean distance of an occurrence in one corpus to one in the other",
+        "net": "net: apd less the mean distance within a corpus",
         "jsd": "jsd: how differently the occurrences fall into groups, 0 to 1",
     }
     values = [
-        Value(drift.word, getattr(drift, measure), told, note=f"p {drift.p:.3f}" if measure == "prt" else "")
+        Value(drift.word, getattr(drift, measure), told, note=f"p {drift.chance(measure):.3f}")
         for measure, told in measures.items()
         for drift in found
     ]
-    about = f"1: {names[0]}; 2: {names[1]}"
+    about = f"1: {names[0]}; 2: {names[1]}; p: how often chance alone gives as much"
     save_chart(draw_bars(values, title="Words used differently in two corpora", about=about, digits=2), path)
     typer.echo(f"{path}: drawn", err=True)

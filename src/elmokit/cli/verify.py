@@ -33,10 +33,10 @@ def verify(
 
         elmokit verify my-elmo/ index/ tagger/ run/ vectors.h5
 
-    Takes models, task models, indexes, prepared corpora, exported models, static vectors, files of vectors, checkpoints
-    and folders of runs, finished or not. Official and ELMoForManyLangs models have no checksums; weights that cannot be
-    right are refused. Version 0.1.0 wrote fewer checksums, and the output says so. A damaged file gives one line and
-    exit status 2.
+    Takes models, task models, indexes, prepared corpora, exported models, alignments, static vectors, files of vectors,
+    checkpoints and folders of runs, finished or not. Official and ELMoForManyLangs models have no checksums; weights
+    that cannot be right are refused. Version 0.1.0 wrote fewer checksums, and the output says so. A damaged file gives
+    one line and exit status 2.
     """
     for path in paths:
         typer.echo(f"{path}: {_verify(path)}")
@@ -71,6 +71,11 @@ def _folder(path: Path) -> str | None:
         for name, expected in prepared.files.items():
             check_file(path / name, expected)
         return _said("prepared corpus")
+    if (path / "alignment.json").is_file():
+        from elmokit.encoders import Alignment
+
+        Alignment.read(path)
+        return _said("alignment")
     if (path / "weights.safetensors").is_file():
         from elmokit.tasks import TaskModel
         from elmokit.weights.own import verify_own

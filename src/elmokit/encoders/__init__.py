@@ -1,5 +1,7 @@
 """Sentences to layers and vectors."""
 
+from elmokit.encoders.aligned import Aligned
+from elmokit.encoders.alignment import AlignedModels, Alignment
 from elmokit.encoders.elmo.carry import CarriedElmo
 from elmokit.encoders.elmo.encoder import Elmo
 from elmokit.encoders.encoder import Encoder
@@ -14,7 +16,7 @@ from elmokit.encoders.static.table import WordTable, export_word2vec
 from elmokit.encoders.transformer.encoder import Transformer
 
 __all__ = [
-    "CarriedElmo", "Elmo", "ElmoEmbedding", "Embedding", "Encoder", "Features", "Joined", "MixedLayers", "Part",
-    "Static", "Transformer", "WordTable", "distil_corpus", "distil_words", "export_word2vec", "load_encoder",
-    "load_table",
+    "Aligned", "AlignedModels", "Alignment", "CarriedElmo", "Elmo", "ElmoEmbedding", "Embedding", "Encoder",
+    "Features", "Joined", "MixedLayers", "Part", "Static", "Transformer", "WordTable", "distil_corpus",
+    "distil_words", "export_word2vec", "load_encoder", "load_table",
 ]  # fmt: skip

@@ -4,7 +4,8 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -20,6 +21,10 @@ from elmokit.layers import LayerChoice, LayerStack
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence, Tokenizer
 from elmokit.weights.storage import digest_tensors
+
+if TYPE_CHECKING:
+    from elmokit.encoders.aligned import Aligned
+    from elmokit.encoders.alignment import Alignment
 
 Layers = str | int | LayerChoice
 Context = Literal["both", "left", "right", "none"]
@@ -262,6 +267,18 @@ class Encoder(ABC):
             f"{type(self).__name__}({self.source!r}, {self.depth} x {self.width}, device={str(self.device)!r}, "
             f"arithmetic={self.arithmetic!r})"
         )
+
+    def aligned(self, alignment: "str | Path | Alignment") -> "Aligned":
+        """This model with its vectors mapped into another model's space; an encoder like any other.
+
+        `alignment` is an `Alignment`, its folder, or the name of one that lies beside the model (`elmokit align`).
+        """
+        from elmokit.encoders.aligned import Aligned
+        from elmokit.encoders.alignment import Alignment, find_alignment
+
+        if not isinstance(alignment, Alignment):
+            alignment = Alignment.read(find_alignment(alignment, self.source))
+        return Aligned(self, alignment)
 
     def run(self, sentences: list[Sentence]) -> LayerStack:
         """One batch exactly as given, on the device, boundaries still in it: what mixes, tasks and probes take."""

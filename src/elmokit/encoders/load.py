@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from elmokit.config import read_json
+from elmokit.encoders.alignment import BESIDE, Alignment
 from elmokit.encoders.elmo.encoder import Elmo
 from elmokit.encoders.encoder import Encoder
 from elmokit.encoders.static.encoder import Static, Unknown
@@ -24,6 +25,7 @@ PREFIXES = {
     "bert": "transformer",
     "gpt": "transformer",
     "static": "static",
+    "aligned": "aligned",
 }
 STATIC_SUFFIXES = (".txt", ".vec", ".bin", ".kv", ".model", ".wordvectors")  # .kv and .model: gensim's, told why not
 COMPRESSED = re.compile(r"\.(gz|xz|zst|bz2)$")
@@ -50,6 +52,7 @@ def load_encoder(
     organisation/name on the Hugging Face hub            ELMo or a transformers model, by its config.json
     bert:NAME, gpt:NAME, transformers:NAME               a transformers model: a folder or a name on the hub
     static:FILE, elmo:SOURCE                             as they say
+    aligned:FOLDER                                       a model mapped into another's space, by an alignment's folder
 
     `subwords` is for transformers models, `unknown` for static vectors, `allow_other_tokenizer` for ELMo.
     """
@@ -58,6 +61,13 @@ def load_encoder(
         raise InputError(f"subwords={subwords!r} is for transformers models, but {source or 'the model'} is none")
     if unknown is not None and kind != "static":
         raise InputError(f"unknown={unknown!r} is for static vectors, but {source or 'the model'} are none")
+    if kind == "aligned":
+        alignment = Alignment.read(str(place))
+        inside = Path(str(place)).resolve().parent
+        model = inside.parent if inside.name == BESIDE else alignment.about.source_name
+        return load_encoder(
+            model, device=device, dtype=dtype, tokenizer=tokenizer, allow_other_tokenizer=allow_other_tokenizer
+        ).aligned(alignment)
     if kind == "transformer":
         return Transformer.from_pretrained(
             str(place),
@@ -86,7 +96,7 @@ def load_encoder(
 def source_kind(
     source: str | Path | None, *, revision: str | None = None, local_files_only: bool = False
 ) -> tuple[str, str | Path | None]:
-    """Which encoder ("elmo", "transformer" or "static"), and the source without its prefix; hub ids are fetched."""
+    """Which encoder (a value of `PREFIXES`), and the source without its prefix; hub ids are fetched."""
     if source is None:
         return "elmo", None
     name = str(source)

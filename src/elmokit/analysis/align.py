@@ -1,0 +1,236 @@
+"""Maps between the vector spaces of two models: a seed of word pairs, Procrustes per layer, refinement with CSLS.
+
+1. Each model's anchors (`analysis.anchors`) are centred and brought to length 1, layer by layer.
+2. Of the word pairs of the seed, the orthogonal map that brings the first words nearest to the second is found for each
+   layer (Schoenemann 1966).
+3. With all layers mapped, words that are each other's nearest neighbour become the next round's pairs. Near is by CSLS
+   (Conneau et al. 2018): the cosine, less how near the two words are to everything. Rounds go on while the mean
+   CSLS of the pairs grows.
+
+Part of the seed is held out: the precision of word translation is measured on it. Neither the maps nor the first round
+see these pairs; later rounds may find them by themselves, as they may any.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elmokit.analysis.anchors import Anchors
+from elmokit.config import Count, Positive, Share, check
+from elmokit.encoders.alignment import AlignedModels, Alignment
+from elmokit.errors import FormatError, InputError
+from elmokit.formats import read_lines
+from elmokit.layers import Vectors
+
+Pair = tuple[str, str]
+BLOCK = 1024  # rows of a table of likeness at once
+LEAST = 10  # pairs that a map is fitted on
+
+
+@dataclass(frozen=True, slots=True)
+class AlignConfig:
+    """How maps are found; words are taken from the most frequent on."""
+
+    rounds: Count = 5  # of refinement at most; 0: the seed's map
+    refine_words: Positive = 5000  # of each side, that may become pairs
+    search_words: Positive = 20_000  # of the target, among which translations are searched
+    neighbours: Positive = 10  # of CSLS
+    test: Share = 0.2  # of the seed that is held out
+
+    def __post_init__(self) -> None:
+        check(self, error=InputError)
+        if not self.test < 1:
+            raise InputError(f"test is {self.test}: all pairs are held out, and none is left for the map")
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """How often a held-out word's translation is the nearest word (at_1), or among the five nearest (at_5)."""
+
+    at_1: float
+    at_5: float
+    words: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """An alignment and what was measured: translation by each layer's vectors, and by all layers together."""
+
+    alignment: Alignment
+    translations: dict[str, Translation]  # by layer, and "all"
+
+
+def read_word_list(path: str | Path) -> list[Pair]:
+    """Pairs of words, two on a line, with a tab or spaces between; a word may have several translations."""
+    pairs = []
+    for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+            words = line.strip().split("\t") if "\t" in line.strip() else line.split()
+            if len(words) != 2 or not all(word.strip() for word in words):
+                raise FormatError(f"{path}, line {number}: {line[:40]!r}, expected two words with a tab between")
+            pairs.append((words[0].strip(), words[1].strip()))
+    if not pairs:
+        raise FormatError(f"{path}: holds no pairs of words")
+    return pairs
+
+
+def identical_words(source: Anchors, target: Anchors) -> list[Pair]:
+    """The words and numbers that both have, as they are spelled; the source's most frequent first."""
+    return [(word, word) for word in source.words if word in target.places]
+
+
+def align_anchors(
+    source: Anchors, target: Anchors, pairs: Sequence[Pair] | None = None, *, config: AlignConfig | None = None
+) -> Found:
+    """Maps from `source` into `target`. `pairs` is the seed; without it, identical strings are."""
+    config = config or AlignConfig()
+    if source.depth != target.depth:
+        raise InputError(
+            f"{source.source} has {source.depth} layers, {target.source} {target.depth}; a map goes from layer to "
+            "layer, so both need as many"
+        )
+    given = identical_words(source, target) if pairs is None else list(pairs)
+    known = [(a, b) for a, b in dict.fromkeys(given) if a in source.places and b in target.places]
+    tested, seed = _held_out(known, config.test)
+    if len(seed) < LEAST:
+        raise InputError(
+            f"{len(seed)} pairs of the seed ({len(given)} given) have anchors in both models; {LEAST} are needed: give "
+            "more text or a longer word list"
+        )
+    x, y = _unit(source.vectors), _unit(target.vectors)  # (V, L, D), (W, L, E)
+    places = _places(seed, source, target)
+    maps = _procrustes(x, y, places)
+    rounds, best = 0, _pair_score(x, y, maps, config)
+    for _ in range(config.rounds):
+        mutual = best[1]
+        if len(mutual) < LEAST:
+            break
+        refined = _procrustes(x, y, mutual)
+        score = _pair_score(x, y, refined, config)
+        if score[0] <= best[0] + 1e-4:
+            break
+        maps, best, places, rounds = refined, score, mutual, rounds + 1
+    translations = _translations(x, y, maps, tested, source, target, config)
+    scores = {f"{name} at {k}": getattr(t, f"at_{k}") for name, t in translations.items() for k in (1, 5)}
+    about = AlignedModels(
+        source.model,
+        target.model,
+        source.source,
+        target.source,
+        target.layer_names,
+        "identical" if pairs is None else "words",
+        len(seed),
+        len(places),
+        rounds,
+        scores,
+    )
+    means, others = source.vectors.mean(axis=0), target.vectors.mean(axis=0)  # (L, D), (L, E)
+    long, wide = (np.linalg.norm(a.vectors - m, axis=2).mean(axis=0) for a, m in ((source, means), (target, others)))
+    scales = np.divide(wide, long, out=np.ones_like(long), where=long > 0)  # (L,)
+    return Found(Alignment(maps, means, others, scales.astype(np.float32), about), translations)
+
+
+def csls(queries: Vectors, keys: Vectors, *, neighbours: int) -> Vectors:
+    """CSLS of unit vectors (n, D) and (m, D): twice the cosine, less the mean cosine of each to its nearest. (n, m)"""
+    cosines = queries @ keys.T
+    return 2 * cosines - _nearest_mean(cosines, neighbours)[:, None] - _nearest_mean(cosines.T, neighbours)[None]
+
+
+def _nearest_mean(cosines: Vectors, neighbours: int) -> Vectors:
+    """The mean of the largest few of each row. (n,)"""
+    k = min(neighbours, cosines.shape[1])
+    largest = -np.partition(-cosines, k - 1, axis=1)[:, :k]
+    mean: Vectors = largest.mean(axis=1)
+    return mean
+
+
+def _held_out(pairs: list[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
+    """Pairs for the test, evenly spaced, and the others; a word of the test has all its pairs there."""
+    words = list(dict.fromkeys(a for a, _ in pairs))
+    every = round(1 / share) if share else 0
+    tested = set(words[every // 2 :: every]) if every else set()
+    return [p for p in pairs if p[0] in tested], [p for p in pairs if p[0] not in tested]
+
+
+def _places(pairs: Sequence[Pair], source: Anchors, target: Anchors) -> NDArray[np.int64]:
+    """(n, 2)"""
+    return np.array([(source.places[a], target.places[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    """Centred layer by layer, of length 1. (V, L, D)"""
+    left = vectors - vectors.mean(axis=0)
+    lengths = np.linalg.norm(left, axis=2, keepdims=True)
+    unit: Vectors = np.divide(left, lengths, out=np.zeros_like(left), where=lengths > 1e-6)
+    return unit
+
+
+def _procrustes(x: Vectors, y: Vectors, places: NDArray[np.int64]) -> Vectors:
+    """For each layer the orthogonal map (D, E) that brings rows of x nearest to rows of y. (L, D, E)"""
+    maps = []
+    for layer in range(x.shape[1]):
+        a, b = x[places[:, 0], layer], y[places[:, 1], layer]
+        left, _, right = np.linalg.svd(a.T.astype(float) @ b, full_matrices=False)
+        maps.append(left @ right)
+    return np.stack(maps).astype(np.float32)
+
+
+def _mapped(x: Vectors, maps: Vectors) -> Vectors:
+    """All layers side by side, mapped, so that a product is the mean cosine over the layers. (n, L * E)"""
+    made = np.einsum("nld,lde->nle", x, maps, optimize=True)
+    return _flat(made)
+
+
+def _flat(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=2, keepdims=True)
+    unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
+    flat: Vectors = (unit / np.sqrt(vectors.shape[1])).reshape(len(vectors), -1)
+    return flat
+
+
+def _pair_score(x: Vectors, y: Vectors, maps: Vectors, config: AlignConfig) -> tuple[float, NDArray[np.int64]]:
+    """The mean CSLS of the words' nearest, and the pairs that are each other's nearest, of the most frequent. (n, 2)"""
+    mapped, keys = _mapped(x[: config.refine_words], maps), _flat(y[: config.refine_words])
+    scores = csls(mapped, keys, neighbours=config.neighbours)  # (n, m)
+    there, back = scores.argmax(axis=1), scores.argmax(axis=0)
+    rows = np.flatnonzero(back[there] == np.arange(len(there)))
+    return float(scores.max(axis=1).mean()), np.stack([rows, there[rows]], axis=1)
+
+
+def _translations(
+    x: Vectors, y: Vectors, maps: Vectors, tested: Sequence[Pair], source: Anchors, target: Anchors, config: AlignConfig
+) -> dict[str, Translation]:
+    """Of the held-out words; by each layer and by all of them."""
+    right: dict[int, set[int]] = {}
+    for a, b in _places(tested, source, target).tolist():
+        if b < config.search_words:
+            right.setdefault(a, set()).add(b)
+    if not right:
+        return {}
+    rows, y = np.array(list(right)), y[: config.search_words]
+    views = {name: slice(k, k + 1) for k, name in enumerate(source.layer_names)} | {"all": slice(None)}
+    return {
+        name: _precision(_mapped(x[:, view], maps[view]), _flat(y[:, view]), rows, right, config.neighbours)
+        for name, view in views.items()
+    }
+
+
+def _precision(
+    mapped: Vectors, keys: Vectors, rows: NDArray[np.int64], right: dict[int, set[int]], neighbours: int
+) -> Translation:
+    """How often a right answer is among the first, by CSLS over all words of both sides."""
+    crowd = np.zeros(len(keys), dtype=np.float32)  # how near each target word is to the source's words
+    for at in range(0, len(keys), BLOCK):
+        crowd[at : at + BLOCK] = _nearest_mean(keys[at : at + BLOCK] @ mapped.T, neighbours)
+    hits_1 = hits_5 = 0
+    for at in range(0, len(rows), BLOCK):
+        some = rows[at : at + BLOCK]
+        scores = 2 * (mapped[some] @ keys.T) - crowd[None]  # the query's own crowd does not change the order
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+        for row, found in zip(some.tolist(), best.tolist(), strict=True):
+            hits_1 += found[0] in right[row]
+            hits_5 += bool(right[row] & set(found))
+    return Translation(hits_1 / len(rows), hits_5 / len(rows), len(rows))
