@@ -33,7 +33,8 @@ def retrieve_tokens(
             f"{first.source} has {first.depth} layers of {first.width}, {second.source} {second.depth} of "
             f"{second.width}; vectors of one size are compared: align one model to the other"
         )
-    words, a, b = [], [], []
+    words: list[str] = []
+    a, b = [], []
     for (sentence, one), (_, other) in zip(
         first.stream(sentences, layers="all"), second.stream(sentences, layers="all"), strict=True
     ):

@@ -99,7 +99,8 @@ class Alignment:
         sums = {name: file.checksum(name) for name in PARTS}
         if checksum_of(stated) != about.checksum or sums != about.checksums:
             raise FormatError(f"{folder}: its files are not as they were written; {ADVICE}")
-        found = cls(*(file.read(name) for name in ("maps", "means", "target_means", "scales")), about)
+        maps, means, target_means, scales = map(file.read, ("maps", "means", "target_means", "scales"))
+        found = cls(maps, means, target_means, scales, about)
         found.check(folder)
         return found
 
