@@ -21,8 +21,11 @@ function fill(element, props, children) {
   return element;
 }
 
-/** A labelled control. */
-export const labelled = (text, control) => h("label", {}, text, control);
+/** A labelled control. Its name is the label's text alone, without the options of a select. */
+export function labelled(text, control) {
+  if (typeof text === "string" && !control.hasAttribute("aria-label")) control.setAttribute("aria-label", text);
+  return h("label", {}, text, control);
+}
 
 /** A select with the options [value, text]. */
 export function choice(options, value, onchange, props = {}) {

@@ -45,8 +45,8 @@ export async function pngOf(text, scale = 2) {
 /** Rows of cells as CSV (RFC 4180). A cell that a spreadsheet would take for a formula gets a quote before it. */
 export function csvText(rows) {
   const cell = (value) => {
-    let text = typeof value === "number" ? String(value) : String(value ?? "");
-    if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+    let text = String(value ?? "");
+    if (/^[=+\-@\t\r]/.test(text) && !/^-?[\d.e-]+$/.test(text)) text = `'${text}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return `\ufeff${rows.map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`;

@@ -91,6 +91,7 @@ export function mount(root, context) {
       lead.textContent = `${task.help[0].toUpperCase()}${task.help.slice(1)}.`;
       other.hidden = !task.pairs;
       other.firstChild.textContent = task.form === "answer" ? "Question" : "Second text";
+      boxes[1].setAttribute("aria-label", other.firstChild.textContent);
       boxes.forEach((box, k) => document.activeElement !== box && (box.value = texts[k]));
       const key = JSON.stringify([task.name, texts]);
       if (asked === key) return;

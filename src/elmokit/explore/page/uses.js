@@ -67,7 +67,7 @@ export class Uses {
     const found = await context.ask("word", "word", { ...what, layers, projection: context.state.projection });
     if (!found || key !== this.asked.word) return;
     const same = this.data?.word === found.word && this.data.lines.length === found.lines.length;
-    this.data = { ...found, side: unpack(found.side), source: unpack(found.source), apart: found.apart && unpack(found.apart), layers: found.layers.map((one) => ({ name: one.name, points: unpack(one.points) })) };
+    this.data = { ...found, key, side: unpack(found.side), source: unpack(found.source), apart: found.apart && unpack(found.apart), layers: found.layers.map((one) => ({ name: one.name, points: unpack(one.points) })) };
     if (!same) Object.assign(this, { mask: null, groups: null, similar: null });
     this.layers.max = found.layers.length - 1;
     this.ticks.replaceChildren(...found.layers.map((one, k) => h("button", { type: "button", onclick: () => this.layer(k) }, one.name)));
@@ -95,7 +95,7 @@ export class Uses {
   }
 
   apply(state) {
-    if (!this.data) return;
+    if (this.data?.key !== this.asked.word) return; // the answer for a newer question is on its way
     const at = this.layerNow(state);
     const layer = this.data.layers[at];
     this.layers.value = at;
@@ -124,7 +124,7 @@ export class Uses {
       this.colour();
       this.list();
       this.tellGroups();
-      if (!this.context.about.predicts || this.data.word !== this.what.word) return;
+      if (!this.context.about.predicts) return;
       const said = await this.context.ask("substitutes", "substitutes", { ...this.what, examples: found.groups.map((one) => one.examples) });
       if (!said || this.asked.groups !== key) return;
       this.groups.said = said.groups;
@@ -197,6 +197,7 @@ export class Uses {
 
   /** The cloud tells of a selection. */
   chosen(mask) {
+    if (this.data?.key !== this.asked.word) return;
     this.mask = mask;
     const picked = mask ? Array.from(mask.keys()).filter((k) => mask[k]) : [];
     this.context.set({ pick: picked.length && picked.length <= 60 ? picked.join(",") : undefined }, { push: false });
@@ -212,8 +213,9 @@ export class Uses {
     const state = this.context.state;
     this.kwic.focus = k;
     if (state.sort === "score") {
-      const found = await this.context.ask("similar", "similar", { ...this.what, number: k, layer: this.data.layers[this.layerNow(state)].name });
-      if (!found) return;
+      const { data } = this;
+      const found = await this.context.ask("similar", "similar", { ...this.what, number: k, layer: data.layers[this.layerNow(state)].name });
+      if (!found || data !== this.data) return;
       this.similar = unpack(found.scores);
       this.mask = null;
       this.list();
