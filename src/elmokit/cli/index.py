@@ -1,5 +1,7 @@
 """`elmokit index`: the vectors of all words of a corpus on disk, to find nearest neighbours in."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,6 +70,9 @@ def index(
     mix_arithmetic: Annotated[
         bool, typer.Option("--mix-arithmetic", help="Add vectors made with other arithmetic than the index has.")
     ] = False,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE.parquet", help="Also write the index for embedding-atlas to show.")
+    ] = None,
 ) -> None:
     """Store the vectors of all words of a corpus, to search for nearest neighbours.
 
@@ -82,6 +87,11 @@ def index(
     exact search. Without text, the command completes that index, and with --check measures it again:
 
         elmokit index -o index/ --check
+
+    --export writes all occurrences with text, vectors, neighbours and places on a map; embedding-atlas shows them:
+
+        elmokit index -o index/ --export atlas.parquet
+        embedding-atlas atlas.parquet --text marked --x projection_x --y projection_y --neighbors neighbors
     """
     from dataclasses import replace
 
@@ -94,8 +104,12 @@ def index(
     from elmokit.index.settings import MANIFEST
     from elmokit.text import load_tokenizer
 
+    if export is not None:
+        _check_export(export)
     if not inputs:
-        _finish(Index.open(output), exact=exact, check=check)
+        stored = Index.open(output)
+        _finish(stored, exact=exact, check=check)
+        _export(stored, export)
         return
     name = name_corpus(inputs)  # a wrong file name is an error before a model is loaded
     stored = Index.open(output) if (output / MANIFEST).exists() else None
@@ -128,6 +142,27 @@ def index(
         )
     _tell(grown, done, read, told_lines(lines))
     _finish(grown, exact=exact, check=check)
+    _export(grown, export)
+
+
+def _check_export(path: Path) -> None:
+    """What would fail at the end is told before the work."""
+    from elmokit.errors import InputError
+    from elmokit.store.parquet import load_pyarrow
+
+    if path.suffix != ".parquet":
+        raise InputError(f"--export {path}: expected a name that ends in .parquet")
+    load_pyarrow()
+
+
+def _export(grown: "Index", path: Path | None) -> None:
+    if path is None:
+        return
+    from elmokit.integrations.embedding_atlas import export_atlas
+
+    with _progress("exporting", len(grown)) as told:
+        export_atlas(grown, path, told=told)
+    typer.echo(f"{path}: {len(grown):,} occurrences for embedding-atlas", err=True)
 
 
 def _stop_words(name: str) -> tuple[str, ...]:
@@ -179,11 +214,18 @@ def _finish(grown: "Index", *, exact: bool, check: bool) -> None:
 
 
 def _make_graph(grown: "Index") -> None:
+    with _progress("making the graph", len(grown)) as told:
+        grown.make_graph(told=told)
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; the function that moves it on."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    shown = TextColumn("making the graph"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    shown = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("graph", total=len(grown))
-        grown.make_graph(told=lambda rows: progress.advance(task, rows))
+        task = progress.add_task(what, total=total)
+        yield lambda rows: progress.advance(task, rows)

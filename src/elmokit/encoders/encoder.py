@@ -13,6 +13,7 @@ from torch import Tensor
 
 from elmokit.batch import plan_batches
 from elmokit.encoders.batches import BatchRunner, Built
+from elmokit.encoders.columns import Columns
 from elmokit.encoders.places import FLOATS, batch_budget, pick_device, pick_dtype
 from elmokit.encoders.results import Choice, Embedding, Vectors, per_sentence, pooled, run_batches
 from elmokit.errors import InputError
@@ -234,6 +235,16 @@ class Encoder(ABC):
     def stream(self, sentences: Given, **options: Unpack[Options]) -> Iterator[Embedding]:
         """`encode_tokens` for input of any length: (sentence, vectors) pairs in input order, in bounded memory."""
         return self._answer(sentences, per_sentence, default="average", options=options).results
+
+    def columns(
+        self, text: str = "text", *, output: str = "vector", tokens: bool = False, **options: Unpack[Options]
+    ) -> Columns:
+        """A function that adds a column of vectors to a table: `dataset.map(elmo.columns("text"), batched=True)`.
+
+        It takes batches of datasets' `map`, and DataFrames and Series of pandas and polars. With `tokens`, a row's
+        value has a vector per token. A missing text gives a missing value.
+        """
+        return Columns(self, text, output=output, tokens=tokens, options=options)
 
     def similarity(self, a: Given, b: Given, **options: Unpack[Options]) -> Any:
         """Cosines of sentences' vectors: (N, M) for N and M of them, a number for two strings."""
