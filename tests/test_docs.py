@@ -30,11 +30,9 @@ from elmokit.weights.pretrained import parameter_shapes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
-PACKAGES = {
-    "llama_index": "llama_index.core",
-    "tables": "datasets",
-    "embedding_atlas": "pyarrow",
-}  # of pages named otherwise
+INTEGRATIONS = {  # pages of docs/integrations and the packages that they need; .ci/integrations runs them
+    name: name for name in ("chromadb", "flair", "gensim", "lancedb", "sentence_transformers")
+} | {"langchain": "langchain_core", "llama_index": "llama_index.core", "tables": "datasets"}
 LANGUAGES = {"python", "bash", "console", "json", "toml", "text"}
 SHAPE = re.compile(r"#\s*(\(.*\)|\[\(.*\)\])")
 SHELL = set("|<>&;$`*?~(){}!")
@@ -70,22 +68,39 @@ def read_blocks(page: Path) -> Iterator[Block]:
     assert not fence, f"{page}: the block of line {begin} does not end"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_page_runs(
-    page: Path,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    if page.parent.name == "integrations" and page.stem != "README":
-        pytest.importorskip(PACKAGES.get(page.stem, page.stem))
-    if page.name == "migrating.md":
-        shutil.copytree(ROOT / "tests/data/manylangs/both", tmp_path / "manylangs")
+@pytest.fixture
+def _empty_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in INTEGRATIONS], ids=lambda page: page.name)
+@pytest.mark.usefixtures("_empty_folder")
+def test_page_runs(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if page.name == "migrating.md":
+        shutil.copytree(ROOT / "tests/data/manylangs/both", tmp_path / "manylangs")
+    run_page(page, monkeypatch, capsys)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", INTEGRATIONS)
+@pytest.mark.usefixtures("_empty_folder")
+@pytest.mark.filterwarnings("ignore")  # what other packages do is not ours
+def test_page_of_an_integration_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(INTEGRATIONS[name])
+    run_page(ROOT / f"docs/integrations/{name}.md", monkeypatch, capsys)
+
+
+def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in read_blocks(page):
         if "no-run" in block.marks:

@@ -70,21 +70,6 @@ def test_datasets(elmo: Elmo, tmp_path: Path) -> None:
     assert_allclose(next(iter(stream))["vector"], elmo.encode(TEXTS[0]), atol=1e-6)
 
 
-@pytest.mark.integration
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_datasets_find_their_cached_result(elmo: Elmo) -> None:
-    """The same model, loaded twice and used in between, is the same function to datasets."""
-    fingerprint = pytest.importorskip("datasets.fingerprint")
-    other = Elmo(models.tiny(seed=2).pretrained, device="cpu")
-    before = fingerprint.Hasher.hash(elmo.columns("text"))
-    elmo.encode(TEXTS)
-    assert elmo.fingerprint
-    assert fingerprint.Hasher.hash(elmo.columns("text")) == before == fingerprint.Hasher.hash(other.columns("text"))
-    assert fingerprint.Hasher.hash(elmo.columns("text", layers="top")) != before
-    third = Elmo(models.tiny(seed=3).pretrained, device="cpu")
-    assert fingerprint.Hasher.hash(third.columns("text")) != before
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [({"other": ["a"]}, "no column 'text'; the table has other"), ([1], "a list was given, expected a batch")],

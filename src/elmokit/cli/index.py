@@ -107,9 +107,9 @@ def index(
     if export is not None:
         _check_export(export)
     if not inputs:
-        stored = Index.open(output)
-        _finish(stored, exact=exact, check=check)
-        _export(stored, export)
+        opened = Index.open(output)
+        _finish(opened, exact=exact, check=check)
+        _export(opened, export)
         return
     name = name_corpus(inputs)  # a wrong file name is an error before a model is loaded
     stored = Index.open(output) if (output / MANIFEST).exists() else None
@@ -148,7 +148,7 @@ def index(
 def _check_export(path: Path) -> None:
     """What would fail at the end is told before the work."""
     from elmokit.errors import InputError
-    from elmokit.store.parquet import load_pyarrow
+    from elmokit.store._parquet import load_pyarrow
 
     if path.suffix != ".parquet":
         raise InputError(f"--export {path}: expected a name that ends in .parquet")

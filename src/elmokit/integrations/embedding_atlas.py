@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import InputError
-from elmokit.formats import atomic_path
+from elmokit.formats.atomic import atomic_path
 from elmokit.index import Index
-from elmokit.store.parquet import load_pyarrow
+from elmokit.store._parquet import load_pyarrow
 
 __all__ = ["export_atlas"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from elmokit.encoders import Elmo
 from elmokit.encoders.features import mix_layers
 from elmokit.errors import MissingExtraError, WeightsError
-from elmokit.formats import atomic_path
+from elmokit.formats.atomic import atomic_path
 from elmokit.integrations.models import Model, encoder_for, name_of
 from elmokit.tasks.layers import TunedLayers, at_least_one
 from elmokit.text import Sentence
