@@ -36,7 +36,7 @@ def keyed_vectors(source: WordTable | Static | Index, *, min_count: int = 1) -> 
         if not isinstance(found, WordTable):
             raise InputError(f"{found.source}: has vectors for any word, not a table of them; distil_words makes one")
         table = found
-    keyed = KeyedVectors(table.width, count=len(table), dtype=np.float32)
+    keyed = KeyedVectors(table.width, dtype=np.float32)
     keyed.add_vectors(list(table.words), np.array(table.vectors, dtype=np.float32))
     for word, count in counts.items():
         if word in keyed:

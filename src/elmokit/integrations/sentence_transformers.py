@@ -76,11 +76,12 @@ class ElmoModule(InputModule):  # type: ignore[misc]
         texts = [f"{prompt or ''}{text}" for text in inputs]
         words = [self.encoder.tokenizer.tokenize(text).tokens for text in texts]
         longest = max((len(word) for row in words for word in row), default=1)
-        table = np.zeros((len(words), max(map(len, words), default=0)), dtype=f"<U{max(longest, 1)}")  # (B, T)
+        shape = len(words), max([1, *map(len, words)])  # one position at least, if only of padding
+        table = np.zeros(shape, dtype=f"<U{max(longest, 1)}")  # (B, T)
         mask = np.zeros(table.shape, dtype=np.int64)
         for k, row in enumerate(words):
             table[k, : len(row)], mask[k, : len(row)] = row, 1
-        characters = table.view(np.int32).reshape(*table.shape, -1)  # (B, T, C)
+        characters = table.view(np.int32).reshape(*shape, table.itemsize // 4)  # (B, T, C)
         return {"input_ids": torch.from_numpy(characters), "attention_mask": torch.from_numpy(mask)}
 
     def tokenize(self, texts: list[str], **kwargs: Any) -> dict[str, Tensor]:
@@ -93,18 +94,15 @@ class ElmoModule(InputModule):  # type: ignore[misc]
         mask = features["attention_mask"]  # (B, T)
         lengths = mask.sum(dim=1).tolist()
         B, T, C = characters.shape
-        table = characters.view(f"<U{C}").reshape(B, T) if T else np.zeros((B, 0), dtype=str)
+        table = characters.view(f"<U{C}").reshape(B, T)
         sentences = [Sentence.of(row[:n].tolist()) for row, n in zip(table, lengths, strict=True)]
         device = self.anchor.device
         stack = self.encoder.run(sentences).inner() if self.tuned is None else self.tuned.stack(sentences, device)
         stack = at_least_one(stack)
         vectors: Tensor = self.mix(
             type(stack)(stack.values.to(device, torch.float32), stack.mask.to(device), stack.names)
-        )  # (B, T, D), or fewer positions where all rows are shorter than the mask
-        missing = max(T - vectors.shape[1], 0)
-        vectors = torch.nn.functional.pad(vectors, (0, 0, 0, missing))
-        wide = torch.nn.functional.pad(mask, (0, vectors.shape[1] - T))  # an empty batch has one masked position
-        features.update(token_embeddings=vectors, attention_mask=wide)
+        )  # (B, T, D), with fewer positions where the rows are a slice of a longer batch
+        features["token_embeddings"] = torch.nn.functional.pad(vectors, (0, 0, 0, T - vectors.shape[1]))
         return features
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
