@@ -113,7 +113,9 @@ def test_what_is_trained(files: Files) -> None:
     for _ in range(2):
         tuned.zero_grad()
         first(tuned, ids).sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in tuned._elmo_lstm.bilm.parameters())
+    weights = list(tuned._elmo_lstm.parameters())
+    assert len(weights) == 1 + 2 * 3 + 2 * 2 + 2 + 2 * 2 * 4
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in weights)
     torch.testing.assert_close(first(Elmo(files.options, files.weights, 1, dropout=0), ids), first(frozen.eval(), ids))
 
 
@@ -141,9 +143,9 @@ def test_cached_words(files: Files) -> None:
     )
     tuned = cached(requires_grad=True)
     first(tuned, ids, numbers).sum().backward()
-    assert tuned._elmo_lstm.bilm.tokens.characters.weight.grad.abs().sum() > 0
+    assert tuned._elmo_lstm._token_embedder._char_embedding_weights.grad.abs().sum() > 0
     with torch.no_grad():
-        elmo._elmo_lstm.bilm.tokens.projection.bias.add_(1)
+        elmo._elmo_lstm._token_embedder._projection.bias.add_(1)
     changed = {name: value.clone() for name, value in elmo.state_dict().items()}
     fresh = cached()
     first(fresh, ids, numbers)
@@ -247,44 +249,60 @@ def test_a_network_saved_by_allennlp_loads(files: Files) -> None:
     wanted = reference.mix(layers, [0.1, 0.2, 0.3], 2.0)
     got = first(network["elmo"], batch_to_ids(S))
     np.testing.assert_allclose(got[0].detach(), wanted[0][1:-1], rtol=0, atol=1e-5)
+    written = network["elmo"].state_dict()  # as it was there
+    assert written.keys() == saved.keys() - {"_elmo_lstm._word_embedding.weight"}
+    assert all(torch.equal(written[name], saved[name]) for name in written)
     again = Elmo(files.options, files.weights, 1, dropout=0)
-    again.load_state_dict(network["elmo"].state_dict())  # and under our own names
+    again.load_state_dict(written)
     torch.testing.assert_close(first(again, batch_to_ids(S)), got)
 
 
+def test_a_network_saved_by_elmokit_0_1_0_loads(files: Files) -> None:
+    """It had names of its own, both directions in one tensor."""
+    other = models.tiny(seed=9)
+    old = {f"_elmo_lstm.bilm.{name}": values for name, values in other.pretrained.build().state_dict().items()}
+    old |= {name: t for name, t in Elmo(files.options, files.weights, 1).state_dict().items() if "scalar" in name}
+    elmo = Elmo(files.options, files.weights, 1, dropout=0)
+    elmo.load_state_dict(old)
+    wanted = reference.mix([reference.embed(other.weights, other.options, tokens)[0] for tokens in S], [0, 0, 0])
+    np.testing.assert_allclose(first(elmo, batch_to_ids(S))[0].detach(), wanted[0][1:-1], rtol=0, atol=1e-5)
+    del old["_elmo_lstm.bilm.lstm.0.bias"]
+    with pytest.raises(RuntimeError, match="Missing key"):
+        Elmo(files.options, files.weights, 1).load_state_dict(old)
+
+
 @pytest.mark.parametrize(
-    ("absent", "missing"),
+    "absent",
     [
-        ("_token_embedder.char_conv_1.bias", "tokens.convolutions.1.bias"),
-        ("_elmo_lstm.backward_layer_1.input_linearity.weight", "lstm.1.weight_x"),
-        ("_elmo_lstm.forward_layer_0.state_linearity.bias", "lstm.0.bias"),
-        ("_elmo_lstm.forward_layer_0.state_projection.weight", "lstm.0.projection"),
-        ("_token_embedder._highways._layers.1.weight", "tokens.highways.1.gate.weight"),
+        "_token_embedder.char_conv_1.bias",
+        "_elmo_lstm.backward_layer_1.input_linearity.weight",
+        "_elmo_lstm.forward_layer_0.state_linearity.bias",
+        "_elmo_lstm.forward_layer_0.state_projection.weight",
+        "_token_embedder._highways._layers.1.weight",
     ],
 )
-def test_a_checkpoint_of_allennlp_that_lacks_a_key_is_incomplete(files: Files, absent: str, missing: str) -> None:
-    """What it has of a parameter, of one direction say, is not loaded either: the weights stay as they were."""
+def test_a_checkpoint_of_allennlp_that_lacks_a_key_is_incomplete(files: Files, absent: str) -> None:
     saved = allennlp_names(models.tiny(seed=9).weights, layers=2, filters=3, highways=2)
     saved |= {name: t for name, t in Elmo(files.options, files.weights, 1).state_dict().items() if "scalar" in name}
     del saved[f"_elmo_lstm.{absent}"]
     elmo = Elmo(files.options, files.weights, 1)
-    before = elmo.state_dict()[f"_elmo_lstm.bilm.{missing}"].clone()
-    with pytest.raises(RuntimeError, match=rf"Missing key.*_elmo_lstm\.bilm\.{missing}"):
+    before = elmo.state_dict()[f"_elmo_lstm.{absent}"].clone()
+    with pytest.raises(RuntimeError, match=rf"Missing key.*_elmo_lstm\.{absent}"):
         elmo.load_state_dict(saved)
     found = elmo.load_state_dict(saved, strict=False)
-    assert f"_elmo_lstm.bilm.{missing}" in found.missing_keys
-    torch.testing.assert_close(elmo.state_dict()[f"_elmo_lstm.bilm.{missing}"], before)
+    assert found.missing_keys == [f"_elmo_lstm.{absent}"]
+    torch.testing.assert_close(elmo.state_dict()[f"_elmo_lstm.{absent}"], before)
 
 
 def test_states_are_modules(files: Files) -> None:
-    """As users of AllenNLP found and reset them; they hold no weights, and copies and pickles of a network work."""
+    """As users of AllenNLP found and reset them; copies and pickles of a network work."""
     network = nn.Sequential(Elmo(files.options, files.weights, 1, dropout=0))
     ids = batch_to_ids(S)
     once = first(network[0], ids)
     (state,) = (module for module in network.modules() if hasattr(module, "stateful"))
     state.reset_states()
     torch.testing.assert_close(first(network[0], ids), once)
-    assert not state.state_dict()
+    assert state.state_dict().keys() == dict(state.named_parameters()).keys(), "weights, but no state"
     twice = first(network[0], ids)
     again = pickle.loads(pickle.dumps(copy.deepcopy(network)))
     state.reset_states()

@@ -1,12 +1,15 @@
-"""`Embedder.sents2elmo` against the vectors that elmoformanylangs itself gave."""
+"""`Embedder.sents2elmo` against the vectors that elmoformanylangs itself gave, and its command."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
-from elmokit.compat.manylangs import Embedder
+from elmokit.compat.manylangs import Embedder, read_sentences, write_layers
 from elmokit.errors import InputError, WeightsError
 
 DATA = Path(__file__).parents[1] / "data" / "manylangs"
@@ -42,3 +45,72 @@ def test_input(tmp_path: Path) -> None:
     for wrong in (["the", None], ["the", 3], None):
         with pytest.raises(InputError, match=r"sentence 1 is .*; expected a (string|list of tokens)"):
             embedder.sents2elmo([["a"], wrong])  # type: ignore[list-item]
+
+
+CONLL = """# text = a
+1-2\tDu\t_
+1\tCô\t_
+2\tông ty\t_
+
+1\tHi\t_
+1.1\tgone\t_
+2\tA/B\t_
+3\t.\t_
+"""
+
+
+def test_input_formats(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_text(CONLL, encoding="utf-8")
+    assert read_sentences(path, "conll") == [["Cô", "ông ty"], ["Hi", "A/B", "."]]
+    assert read_sentences(path, "conll_char") == [["C", "ô", *"ông ty"], ["H", "i", "A", "/", "B", "."]]
+    assert read_sentences(path, "conll_char_vi")[0] == ["Cô", "ông", "ty"]
+    path.write_text("one\ttwo words\nthree\n\n")
+    assert read_sentences(path) == [["one", "two words"], ["three"]]
+    path.write_text("")
+    assert read_sentences(path) == read_sentences(path, "conll") == []
+    with pytest.raises(InputError, match="expected one of plain, conll, conll_char, conll_char_vi"):
+        read_sentences(path, "xml")
+    path.write_text("no tabs\n")
+    with pytest.raises(InputError, match="has no second column"):
+        read_sentences(path, "conll")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    (tmp_path / "in.conllu").write_text(CONLL + "\n" + CONLL.split("\n\n")[1], encoding="utf-8")
+    line = [sys.executable, "-m", "elmokit", "manylangs", "test", "--input_format", "conll", "--input", "in.conllu"]
+    line += ["--model", str(DATA / "both"), "--output_prefix", "out", "--output_format", "hdf5,txt"]
+    ran = subprocess.run(
+        [*line, "--output_layer", "-1,0", "--gpu", "-1", "--batch_size", "32"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    names = ["out.ly-1.hdf5", "out.ly-1.txt", "out.ly0.hdf5", "out.ly0.txt"]
+    assert sorted(path.name for path in tmp_path.glob("out*")) == names
+    sentences = [["Cô", "ông ty"], ["Hi", "A/B", "."]]
+    for layer in (-1, 0):
+        wanted = Embedder(DATA / "both").sents2elmo(sentences, output_layer=layer)
+        with h5py.File(tmp_path / f"out.ly{layer}.hdf5") as file:
+            assert list(file) == ["Cô\tông ty", "Hi\tA$backslash$B\t$period$"]  # a sentence that comes again, once
+            for key, values in zip(file, wanted, strict=True):
+                assert file[key].dtype == np.float32
+                np.testing.assert_allclose(file[key][...], values, rtol=0, atol=1e-6)
+        lines = (tmp_path / f"out.ly{layer}.txt").read_text(encoding="utf-8").split("\n")
+        assert [line.partition("\t")[0] for line in lines] == ["Cô", "ông ty", "", "Hi", "A/B", ".", "", ""]
+        np.testing.assert_allclose([float(x) for x in lines[0].split("\t")[1:]], wanted[0][0], rtol=0, atol=1e-6)
+    ran = subprocess.run([*line, "--output_layer", "two"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "expected numbers" in ran.stderr
+
+
+def test_what_is_not_written(tmp_path: Path) -> None:
+    embedder = Embedder(DATA / "both")
+    for options, said in (
+        ({"layers": [3], "formats": ["hdf5"]}, "output layer 3; expected 0 to 2, or -1"),
+        ({"layers": [0], "formats": ["csv"]}, "'csv' is not known; expected hdf5 or txt"),
+    ):
+        with pytest.raises(InputError, match=said):
+            write_layers(embedder, [["a"]], str(tmp_path / "out"), **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a sentence has no words"):
+        write_layers(embedder, [["a"], []], str(tmp_path / "out"), layers=[0], formats=["hdf5"])
+    assert not list(tmp_path.iterdir())

@@ -100,22 +100,38 @@ def test_substitutes(tmp_path: Path) -> None:
     (files.folder / "vocab.txt").write_text("\n".join(models.WORDS) + "\n")
     model = loaded(files, full=True)
     assert model.vocab == models.WORDS
+    assert model.vocab.size == len(models.WORDS)
+    assert model.vocab.word_to_id("cat") == models.WORDS.index("cat")
+    assert model.vocab.word_to_id("zebra") == model.vocab.unk == 2
+    assert model.vocab.id_to_word(3) == models.WORDS[3]
+    assert model.vocab.decode(model.vocab.encode("the zebra")) == "<S> the <UNK> </S>"
+    assert model.vocab.encode(["the"], reverse=True, split=False)[0] == model.vocab.eos == 1
     found = model.get_elmo_substitutes(["the cat sat", ""], topn=2)
     assert [len(text) for text in found] == [3, 0]
     assert [place["word"] for place in found[0]] == ["the", "cat", "sat"]
     top = reference.embed(weights, options, ["the", "cat", "sat"])[0][-1]  # (5, 12)
-    barred = [0, 1, 2, models.WORDS.index("cat")]  # boundaries, the unknown word, the word itself
     for side, hidden in (("forward", top[1, :6]), ("backward", top[3, 6:])):
         scores = weights["softmax/W"].astype(np.float64) @ hidden + weights["softmax/b"]
-        scores[barred] = -np.inf
         logp = scores - np.log(np.exp(scores).sum())
-        best = np.argsort(-logp)[:2]
+        best = [k for k in np.argsort(-logp) if k > 1]  # without boundaries
         place = found[0][1][side]
-        assert place["candidates"] == best.tolist()
-        assert place["candidate_words"] == [models.WORDS[k] for k in best]
-        assert all(math.isclose(a, b, abs_tol=2e-4) for a, b in zip(place["logp"], logp[best], strict=True))
-    with pytest.raises(InputError, match="nodelimiters=False"):
-        model.get_elmo_substitutes(["a"], nodelimiters=False)
+        assert place["candidates"] == best[:2]
+        assert place["candidate_words"] == [models.WORDS[k] for k in best[:2]]
+        assert all(math.isclose(a, b, abs_tol=2e-4) for a, b in zip(place["logp"], logp[best], strict=False))
+        # A program that wants the word's own score asks for all words and takes the one with its number.
+        place = model.get_elmo_substitutes(["the cat sat"], topn=model.vocab.size)[0][1][side]
+        assert sorted(place["candidates"]) == list(range(model.vocab.size))
+        own = place["candidates"].index(model.vocab.word_to_id("cat"))
+        assert place["candidate_words"][own] == "cat"
+        assert math.isclose(place["logp"][own], logp[models.WORDS.index("cat")], abs_tol=2e-4)
+        in_order = np.array(place["logp"])[np.argsort(place["candidates"])]
+        np.testing.assert_allclose(in_order[2:], logp[2:], rtol=0, atol=2e-4)
+        assert np.isneginf(in_order[:2]).all()
+        open_ended = model.get_elmo_substitutes(["the cat sat"], topn=999, nodelimiters=False)[0][1][side]
+        np.testing.assert_allclose(np.exp(open_ended["logp"]).sum(), 1, atol=2e-3)
+        assert "</S>" in open_ended["candidate_words"]
+    with pytest.raises(InputError, match="topn is 0"):
+        model.get_elmo_substitutes(["a"], topn=0)
 
 
 @pytest.mark.parametrize("wrong", [["the", None], ["the", 3], None])

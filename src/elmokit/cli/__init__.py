@@ -19,6 +19,7 @@ from elmokit.cli.export import export
 from elmokit.cli.flags import Command
 from elmokit.cli.index import index
 from elmokit.cli.info import info
+from elmokit.cli.manylangs import manylangs
 from elmokit.cli.mixes import mixes
 from elmokit.cli.models import models
 from elmokit.cli.neighbors import neighbors
@@ -35,7 +36,7 @@ from elmokit.cli.verify import verify
 from elmokit.cli.wsd import wsd
 
 GROUPS: dict[str, dict[str, Any]] = {
-    "Vectors": {"embed": embed, "compare": compare, "elmo": elmo},
+    "Vectors": {"embed": embed, "compare": compare, "elmo": elmo, "manylangs": manylangs},
     "The language model": {"predict": predict, "perplexity": perplexity},
     "Training models": {"pretrain": pretrain_command, "finetune": finetune_command, "sample-text": sample_text},
     "Models": {"models": models, "info": info, "convert": convert, "export": export, "verify": verify},

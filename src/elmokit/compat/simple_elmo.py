@@ -12,18 +12,20 @@ Not carried over, because they were faults there:
 """
 
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from elmokit.compat.vocabulary import Vocabulary
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError
 from elmokit.formats.given import token_sentence
-from elmokit.lm import Candidate, LanguageModel
+from elmokit.lm import LanguageModel
 from elmokit.weights import load_pretrained
 
 __all__ = ["ElmoModel"]
@@ -38,7 +40,7 @@ class ElmoModel:
     def __init__(self, *, stateful: bool = True) -> None:
         self.stateful = stateful
         self.batch_size = 32
-        self.vocab: tuple[str, ...] | None = None
+        self.vocab: Vocabulary | None = None
         self.logger = logging.getLogger(__name__)
         self._elmo: Elmo | None = None
         self._lm: LanguageModel | None = None
@@ -61,7 +63,7 @@ class ElmoModel:
         self._lm = LanguageModel(pretrained) if full else None
         self._elmo = Elmo(pretrained, dtype="float32")
         self.batch_size = max_batch_size
-        self.vocab = self._lm.vocabulary if self._lm else None
+        self.vocab = Vocabulary(self._lm.vocabulary) if self._lm else None
         self.max_chars = pretrained.config.tokens.max_characters
         self.vector_size = self._elmo.width
         self.n_layers = len(self._elmo.layer_names)
@@ -98,38 +100,40 @@ class ElmoModel:
     def get_elmo_substitutes(
         self, data: Sequence[str], topn: int = 3, nodelimiters: bool = True
     ) -> list[list[dict[str, Any]]]:
-        """For each word of each text (split at white space), the likeliest other words from left and from right.
+        """For each word of each text (split at white space), the likeliest words from left and from right.
 
         Needs `load(..., full=True)` and a model with its output layer. Best word first; "logp" is the natural logarithm
-        of its probability. Each side is read whole (simple_elmo read one word of it and gave unscaled scores).
+        of its probability among all words, that of the word itself too, where it is among the best. With
+        `nodelimiters` boundaries come last, with minus infinity. Each side is read whole (simple_elmo read one word of
+        it and gave unscaled scores).
         """
         if self._lm is None:
             raise InputError("substitutes need the output layer; load the model with full=True")
-        if not nodelimiters:
-            raise InputError(
-                "nodelimiters=False: sentence boundaries are never proposed as substitutes; to see where a sentence "
-                "may end, use elmokit.lm.LanguageModel.next_words"
-            )
-        lm, found = self._lm, []
+        if topn < 1:
+            raise InputError(f"topn is {topn}; expected at least 1 word")
+        found = []
         for text in data:
             words = text.split()
-            places = lm.substitutes_everywhere(words, n=topn) if words else []
-            found.append(
-                [
-                    {"word": word, "forward": self._side(place.forward), "backward": self._side(place.backward)}
-                    for word, place in zip(words, places, strict=True)
-                ]
-            )
+            sides = self._lm.place_scores(words) if words else {}
+            best = {side: self._best(scores, topn, nodelimiters) for side, scores in sides.items()}
+            found.append([{"word": word, **{side: best[side][k] for side in best}} for k, word in enumerate(words)])
         return found
 
-    def _side(self, candidates: Sequence[Candidate] | None) -> dict[str, list[Any]]:
+    def _best(self, scores: Tensor, topn: int, nodelimiters: bool) -> list[dict[str, list[Any]]]:
+        """For each place of (T, V) log probabilities."""
         assert self._lm is not None
-        words = [candidate.word for candidate in candidates or ()]
-        return {
-            "candidates": self._lm.output.numbers(words),
-            "candidate_words": words,
-            "logp": [round(math.log(candidate.probability), 4) for candidate in candidates or ()],
-        }
+        if nodelimiters:
+            scores = scores.clone()
+            scores[:, [self._lm.output.begin, self._lm.output.end]] = -torch.inf
+        values, ids = scores.double().topk(min(topn, scores.shape[1]), dim=1)
+        return [
+            {
+                "candidates": row,
+                "candidate_words": [self._lm.vocabulary[number] for number in row],
+                "logp": [round(value, 4) for value in logp],
+            }
+            for row, logp in zip(ids.tolist(), values.tolist(), strict=True)
+        ]
 
     def _depth(self, layers: str) -> int:
         if layers not in LAYERS:

@@ -206,6 +206,13 @@ class LanguageModel:
         read = read_context(sentence, self.tokenizer)
         return self._substitutes(read, range(len(read)), n)
 
+    def place_scores(self, sentence: OneSentence) -> dict[Direction, Tensor]:
+        """The log probability of every word of the vocabulary for each token's place, from each side. (T, V) each"""
+        read = read_context(sentence, self.tokenizer)
+        hidden = self._read(read)
+        seen = {"forward": slice(0, len(read)), "backward": slice(2, len(read) + 2)}  # not the token itself
+        return {direction: self.output.log_probs(values[seen[direction]]) for direction, values in hidden.items()}
+
     def _substitutes(self, sentence: Sentence, positions: Sequence[int], n: int) -> list[Predictions]:
         own = self.output.numbers(sentence.tokens)
         barred = [[*self.output.barred(BOS, EOS), own[k]] for k in positions]

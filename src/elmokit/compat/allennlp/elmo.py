@@ -1,6 +1,5 @@
 """AllenNLP's modules for use inside a network: `Elmo`, `ElmoTokenEmbedder`, `ScalarMix`, and `batch_to_ids`."""
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.chars import ByteCodec
-from elmokit.compat.allennlp.bilm import CarriedState, CharacterBiLM
-from elmokit.compat.allennlp.source import ConfigurationError, Named, load_model
+from elmokit.compat.allennlp.bilm import _ElmoBiLm
+from elmokit.compat.allennlp.indexer import MAX_CHARACTERS
+from elmokit.compat.allennlp.source import ConfigurationError, Named, read_params
 from elmokit.formats.given import token_sentence
 from elmokit.layers import LayerStack
 from elmokit.nn.mix import LAYER_NORM_EPSILON
 
-MAX_CHARACTERS = 50  # AllenNLP knew no other limit
+PARAMS: dict[str, Any] = {
+    "options_file": str, "weight_file": str, "num_output_representations": int, "requires_grad": bool,
+    "do_layer_norm": bool, "dropout": float, "vocab_to_cache": list, "keep_sentence_boundaries": bool,
+    "scalar_mix_parameters": float,
+}  # fmt: skip
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
@@ -59,10 +63,8 @@ class Elmo(nn.Module):
             raise ConfigurationError("Don't provide options_file or weight_file with module")
         self._elmo_lstm: Any = module
         if module is None:
-            pretrained = load_model(options_file, weight_file)
-            codec = pretrained.codec.build(pretrained.config.tokens.max_characters)
-            bilm = copy.deepcopy(pretrained.build()).requires_grad_(requires_grad)
-            self._elmo_lstm = CharacterBiLM(bilm, codec, CarriedState(stateful=stateful), vocab_to_cache=vocab_to_cache)
+            self._elmo_lstm = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache, stateful=stateful)
+        self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(p=dropout)
         self._scalar_mixes = [
@@ -79,16 +81,22 @@ class Elmo(nn.Module):
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> "Elmo":
-        """From a dictionary of the arguments."""
-        return cls(**dict(params))
+        """From a dictionary of the arguments, or AllenNLP's Params; numbers may be strings."""
+        return cls(**{"num_output_representations": 1, **read_params(params, PARAMS)})
 
     def get_output_dim(self) -> int:
         return int(self._elmo_lstm.get_output_dim())
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
-        """Ids (..., T, 50); leading axes beyond one are kept. Word ids (..., T) are for `vocab_to_cache`."""
-        leading = inputs.shape[:-2]
-        flat = inputs.reshape(math.prod(leading), *inputs.shape[-2:])  # (B, T, 50)
+        """Ids (..., T, 50); leading axes beyond one are kept.
+
+        Word ids (..., T) are for `vocab_to_cache`; they may then stand for the character ids, too.
+        """
+        if word_inputs is None and self._has_cached_vocab and inputs.dim() == 2:
+            word_inputs = inputs
+        per_token = 0 if word_inputs is not None and inputs.shape == word_inputs.shape else 1
+        leading = inputs.shape[: inputs.dim() - 1 - per_token]
+        flat = inputs.reshape(math.prod(leading), *inputs.shape[len(leading) :])  # (B, T, 50) or (B, T)
         words = None if word_inputs is None else word_inputs.reshape(len(flat), word_inputs.shape[-1])  # (B, T)
         found = self._elmo_lstm(flat, words)
         stack = LayerStack(
@@ -135,6 +143,21 @@ class ElmoTokenEmbedder(nn.Module):
         width = self._elmo.get_output_dim()
         self._projection = nn.Linear(width, projection_dim) if projection_dim else None
         self.output_dim = projection_dim or width
+
+    @classmethod
+    def from_params(cls, vocab: Any = None, params: Mapping[str, Any] | None = None) -> "ElmoTokenEmbedder":
+        """From a dictionary of the arguments, or AllenNLP's Params; numbers may be strings.
+
+        `namespace_to_cache` names the words of the vocabulary that go to `vocab_to_cache`.
+        """
+        if params is None:  # called with one argument
+            vocab, params = None, vocab
+        given = read_params(params or {}, PARAMS | {"namespace_to_cache": str, "projection_dim": int})
+        if namespace := given.pop("namespace_to_cache", None):
+            if vocab is None:
+                raise ConfigurationError(f"namespace_to_cache is {namespace!r}, but there is no vocabulary")
+            given["vocab_to_cache"] = list(vocab.get_token_to_index_vocabulary(namespace))
+        return cls(**given)
 
     def get_output_dim(self) -> int:
         return self.output_dim

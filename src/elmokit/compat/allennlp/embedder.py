@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,8 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.compat.allennlp.bilm import CarriedState, CharacterBiLM, weights_stamp
+from elmokit.compat.allennlp.bilm import _ElmoBiLm, lazy_groups_of
+from elmokit.compat.allennlp.indexer import ELMoTokenCharactersIndexer
 from elmokit.compat.allennlp.source import ConfigurationError, Named, load_model
+from elmokit.compat.allennlp.states import CarriedState
 from elmokit.encoders.elmo.encoder import CACHE_WORDS
 from elmokit.encoders.elmo.runner import Runner
 from elmokit.encoders.places import pick_device
@@ -30,7 +31,9 @@ from elmokit.formats.atomic import atomic_path
 from elmokit.formats.given import token_sentence
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
+from elmokit.weights.catalogue import find
 
+DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE = (places[0] for places in find("allennlp:original").files)
 DEFAULT_BATCH_SIZE = 64
 Layers = NDArray[np.floating[Any]]  # (L, T, D) float32
 
@@ -59,19 +62,22 @@ class ElmoEmbedder:
         *,
         stateful: bool = True,
     ) -> None:
-        pretrained = load_model(options_file, weight_file)
+        self._pretrained = pretrained = load_model(options_file, weight_file)
+        self.indexer = ELMoTokenCharactersIndexer()
         self.cuda_device = cuda_device
         bilm = pretrained.build(device=pick_device("cpu" if cuda_device < 0 else f"cuda:{cuda_device}"))
         self._runner = Runner(
             bilm, pretrained.codec.build(pretrained.config.tokens.max_characters), cache_words=CACHE_WORDS
         )
         self._carried = CarriedState(stateful=stateful)
-        self._stamp = weights_stamp(bilm)
 
     @cached_property
-    def elmo_bilm(self) -> CharacterBiLM:
-        """The biLM over character ids; shares weights and state: `elmo_bilm._elmo_lstm.reset_states()`."""
-        return CharacterBiLM(self._runner.bilm, self._runner.codec, self._carried)
+    def elmo_bilm(self) -> _ElmoBiLm:
+        """The biLM over character ids. From now on its weights and its state are those that run here."""
+        made = _ElmoBiLm(pretrained=self._pretrained, stateful=self._carried.stateful).to(self._runner.device)
+        made._elmo_lstm.rows = self._carried.rows
+        self._carried = made._elmo_lstm
+        return made.eval()
 
     def reset_states(self) -> None:
         """Every row starts from zero again."""
@@ -96,9 +102,7 @@ class ElmoEmbedder:
         """The same for any number of sentences, one batch of `batch_size` after another."""
         if batch_size < 1:
             raise ConfigurationError(f"batch_size is {batch_size}; at least 1 sentence per batch is needed")
-        waiting = iter(sentences)
-        batches = iter(lambda: list(islice(waiting, batch_size)), [])
-        return (layers for batch in batches for layers in self.embed_batch(batch))
+        return (layers for batch in lazy_groups_of(sentences, batch_size) for layers in self.embed_batch(batch))
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """One batch as tensors: layers (B, L, T, D) and mask (B, T) int64."""
@@ -128,11 +132,13 @@ class ElmoEmbedder:
 
     @torch.no_grad()
     def _run(self, sentences: Sequence[Sentence]) -> LayerStack:
-        runner, stamp = self._runner, weights_stamp(self._runner.bilm)
-        if stamp != self._stamp:  # by `elmo_bilm.load_state_dict`, say
-            runner.forget_words()
-            self._stamp = stamp
-        return self._carried.through(runner.bilm, len(sentences), lambda state: runner.layers(sentences, state=state))
+        runner = self._runner
+        if "elmo_bilm" in self.__dict__ and (bilm := self.elmo_bilm.bilm) is not runner.bilm:
+            self._runner = runner = Runner(bilm, runner.codec, cache_words=CACHE_WORDS)  # its weights were changed
+        like = next(runner.bilm.parameters())
+        return self._carried.through(
+            runner.bilm, like, len(sentences), lambda state: runner.layers(sentences, state=state)
+        )
 
 
 def _sentences(batch: Sequence[Sequence[str]]) -> list[Sentence]:

@@ -1,8 +1,10 @@
 """What `options_file` and `weight_file` may be: two files, their web addresses, or any model that elmokit reads."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,7 +26,19 @@ def load_model(options_file: Named, weight_file: Named) -> Pretrained:
     `allennlp:original`. Literal `<S>` and `</S>` are boundaries whether or not a vocabulary lists them.
     """
     model = _load(options_file, weight_file)
-    return replace(model, codec=replace(model.codec, boundary_tokens=True))
+    return _with_forget_bias(replace(model, codec=replace(model.codec, boundary_tokens=True)))
+
+
+def _with_forget_bias(model: Pretrained) -> Pretrained:
+    """The same model with the forget bias in its weights, where AllenNLP has it."""
+    if not model.config.lstm.forget_bias:
+        return model
+    tensors = dict(model.tensors)
+    for k in range(model.config.n_layers):
+        tensors[f"lstm.{k}.bias"] = bias = tensors[f"lstm.{k}.bias"].to(torch.float32, copy=True)  # (R, 4H)
+        bias.chunk(4, dim=1)[2].add_(model.config.lstm.forget_bias)
+    lstm = replace(model.config.lstm, forget_bias=0.0)
+    return replace(model, tensors=tensors, config=replace(model.config, lstm=lstm))
 
 
 def _load(options_file: Named, weight_file: Named) -> Pretrained:
@@ -44,3 +58,34 @@ def _local(name: Named) -> Named:
     digest, file = hashlib.sha256(address.encode()).hexdigest()[:16], address.rpartition("/")[2]
     kept = Path(torch.hub.get_dir()) / "elmokit" / digest / file  # where elmokit 0.1.0 kept it
     return kept if kept.is_file() else fetch_file(address)
+
+
+def read_params(params: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments from a configuration: numbers and truth values may be strings, a list's items too.
+
+    AllenNLP's Params are emptied, as its own `from_params` did.
+    """
+    given = dict(params)
+    given.pop("type", None)
+    if strange := sorted(given.keys() - kinds.keys()):
+        raise ConfigurationError(f"Extra parameters passed: {', '.join(strange)}; known are {', '.join(kinds)}")
+    if hasattr(params, "assert_empty"):
+        for name in list(params):
+            params.pop(name)  # type: ignore[attr-defined]
+    return {name: _convert(name, value, kinds[name]) for name, value in given.items()}
+
+
+def _convert(name: str, value: Any, kind: Any) -> Any:
+    if value is None or kind in (str, list):
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_convert(name, item, kind) for item in value]
+    if kind is bool:
+        truth = {"true": True, "false": False}.get(value if isinstance(value, str) else str(value).lower())
+        if truth is None:
+            raise ConfigurationError(f"{name} is {value!r}; expected true or false")
+        return truth
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name} is {value!r}; expected a number") from None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elmokit.encoders.elmo.runner import Runner
 from elmokit.encoders.results import per_sentence
@@ -29,9 +30,9 @@ class RowStates:
     def rows(self) -> int:
         return 0 if self.state is None else self.state[0].h.shape[1]
 
-    def first(self, rows: int, bilm: BiLM) -> State:
-        """The state in which the first `rows` rows stand."""
-        fresh = bilm.zero_state(max(rows - self.rows, 0), like=next(bilm.parameters()))
+    def first(self, rows: int, bilm: BiLM, *, like: Tensor | None = None) -> State:
+        """The state in which the first `rows` rows stand; new rows get numbers of the type and place of `like`."""
+        fresh = bilm.zero_state(max(rows - self.rows, 0), like=next(bilm.parameters()) if like is None else like)
         known = self.state or tuple(LstmState(h[:, :0], c[:, :0]) for h, c in fresh)
         joined = [
             (torch.cat([old.h.to(new.h), new.h], dim=1), torch.cat([old.c.to(new.c), new.c], dim=1))
