@@ -9,7 +9,7 @@ gradients of all weights need every step's `dgates` and are large products, made
 import triton
 import triton.language as tl
 
-from elmokit.kernels.triton._pieces import alive, tanh, within
+from elmokit.kernels.triton._pieces import alive, product, tanh, within
 
 _CELL_VARY = [
     "rows", "at", "at_dh", "at_du", "at_before", "at_after", "slot",
@@ -44,16 +44,7 @@ def cell_backward_kernel(
         k = tl.arange(0, BK)
         dh_at = dh + (r * rows_dh + at_dh) * P + near[:, None] * P + k[None, :]
         weight_at = weight + r * P * H + k[:, None] * H + near_unit[None, :]
-        acc = tl.zeros((BM, BU), tl.float32)
-        for start in range(0, P, BK):
-            if P % BK == 0:
-                acc = tl.dot(tl.load(dh_at), tl.load(weight_at), acc, input_precision=PRECISION)
-            else:
-                inside = k < P - start
-                a = tl.load(dh_at, mask=inside[None, :], other=0.0)
-                acc = tl.dot(a, tl.load(weight_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
-            dh_at += BK
-            weight_at += BK * H
+        acc = product(tl.zeros((BM, BU), tl.float32), dh_at, weight_at, k, P, BK, H, PRECISION)
         tl.store(du_at, acc.to(du.dtype.element_ty), mask=live)
         tl.debug_barrier()  # what one thread of the program wrote, another reads
     d = tl.load(du_at, mask=live, other=0.0).to(tl.float32)
@@ -148,15 +139,7 @@ def feed_backward_kernel(
     else:
         dgates_at = dgates + (r * rows_all + at) * 4 * H + near[:, None] * 4 * H + k[None, :]
         weight_at = weight + r * 4 * H * K + FIRST + k[:, None] * K + near_col[None, :]
-        for start in range(0, 4 * H, BK * SPLIT):
-            if (4 * H) % (BK * SPLIT) == 0:
-                acc = tl.dot(tl.load(dgates_at), tl.load(weight_at), acc, input_precision=PRECISION)
-            else:
-                inside = k < 4 * H - start
-                a = tl.load(dgates_at, mask=inside[None, :], other=0.0)
-                acc = tl.dot(a, tl.load(weight_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
-            dgates_at += BK * SPLIT
-            weight_at += BK * SPLIT * K
+        acc = product(acc, dgates_at, weight_at, k, 4 * H, BK * SPLIT, K, PRECISION)
     live = alive(row, rows, col, K - FIRST, BN)
     if SPLIT > 1:
         spot = ((part * tl.num_programs(1) + r) * rows_partial + row[:, None]) * (K - FIRST) + col[None, :]

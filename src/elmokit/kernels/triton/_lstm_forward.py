@@ -12,7 +12,7 @@ specialised on.
 import triton
 import triton.language as tl
 
-from elmokit.kernels.triton._pieces import alive, clamp, sigmoid, tanh, within
+from elmokit.kernels.triton._pieces import alive, clamp, product, sigmoid, tanh, within
 
 _GATES_VARY = [
     "rows", "at", "at_feed", "at_ready", "at_before", "at_after", "at_u",
@@ -52,16 +52,7 @@ def gates_kernel(
         feed_at = feed + (r * rows_feed + at_feed) * K + near[:, None] * K + k[None, :]
         n = within((tile // row_tiles) * 4 * BU + tl.arange(0, 4 * BU), 4 * H, 4 * BU)
         weight_at = weight + r * 4 * H * K + n[None, :] * K + k[:, None]
-        acc = tl.zeros((BM, 4 * BU), tl.float32)
-        for start in range(0, K, BK):
-            if K % BK == 0:
-                acc = tl.dot(tl.load(feed_at), tl.load(weight_at), acc, input_precision=PRECISION)
-            else:
-                inside = k < K - start
-                a = tl.load(feed_at, mask=inside[None, :], other=0.0)
-                acc = tl.dot(a, tl.load(weight_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
-            feed_at += BK
-            weight_at += BK
+        acc = product(tl.zeros((BM, 4 * BU), tl.float32), feed_at, weight_at, k, K, BK, 1, PRECISION)
     else:
         feed_at = feed + (r * rows_feed + at_feed) * K + near[:, None] * K + k[None, :]
         weight_at = weight + r * 4 * H * K + near_unit[None, :] * K + k[:, None]
@@ -179,16 +170,7 @@ def project_kernel(
     k = part * BK + tl.arange(0, BK)
     u_at = u + (r * rows_u + at_u) * H + near[:, None] * H + k[None, :]
     weight_at = weight + r * P * H + near_col[None, :] * H + k[:, None]
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, H, BK * SPLIT):
-        if H % (BK * SPLIT) == 0:
-            acc = tl.dot(tl.load(u_at), tl.load(weight_at), acc, input_precision=PRECISION)
-        else:
-            inside = k < H - start
-            a = tl.load(u_at, mask=inside[None, :], other=0.0)
-            acc = tl.dot(a, tl.load(weight_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
-        u_at += BK * SPLIT
-        weight_at += BK * SPLIT
+    acc = product(tl.zeros((BM, BN), tl.float32), u_at, weight_at, k, H, BK * SPLIT, 1, PRECISION)
     live = alive(row, rows, col, P, BN)
     if SPLIT > 1:
         spot = ((part * tl.num_programs(1) + r) * rows_partial + row[:, None]) * P + col[None, :]

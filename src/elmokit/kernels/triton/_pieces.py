@@ -54,3 +54,18 @@ def alive(row, rows, col, COLS: tl.constexpr, BLOCK: tl.constexpr):
     if COLS % BLOCK == 0:
         return live & tl.full((1, BLOCK), 1, tl.int1)
     return live & (col < COLS)[None, :]
+
+
+@triton.jit
+def product(acc, a_at, b_at, k, DEPTH: tl.constexpr, STEP: tl.constexpr, ROW: tl.constexpr, PRECISION: tl.constexpr):
+    """acc plus the sum of products of tiles of a and b, STEP apart along DEPTH; a row of b holds ROW numbers."""
+    for start in range(0, DEPTH, STEP):
+        if DEPTH % STEP == 0:
+            acc = tl.dot(tl.load(a_at), tl.load(b_at), acc, input_precision=PRECISION)
+        else:
+            inside = k < DEPTH - start
+            a = tl.load(a_at, mask=inside[None, :], other=0.0)
+            acc = tl.dot(a, tl.load(b_at, mask=inside[:, None], other=0.0), acc, input_precision=PRECISION)
+        a_at += STEP
+        b_at += STEP * ROW
+    return acc
