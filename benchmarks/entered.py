@@ -55,7 +55,8 @@ def run_files(tree: Path, names: list[str], out: Path) -> None:
     import pytest
 
     plugin = Notes(out.with_suffix(".notes"), str(tree / "src" / "elmokit"))
-    pytest.main(["-q", "-p", "no:cacheprovider", *names], plugins=[plugin])
+    quiet = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+    pytest.main(["-q", "-p", "no:cacheprovider", *quiet, *names], plugins=[plugin])
     sys.settrace(None)
     found: dict[str, dict[str, Any]] = {name: {"seconds": {}, "functions": defaultdict(list)} for name in names}
     for test, took in plugin.seconds.items():

@@ -18,6 +18,7 @@ import ast
 import contextlib
 import copy
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -42,6 +43,7 @@ COMMANDS = {
     "tasks": ("cli/test_task_commands.py", "cli/test_ablate_command.py"),
     "weights": ("cli/test_convert_info.py",),
 }
+QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded before pytest begins
 LONG = ("test_interruptions.py", "test_distributed.py", "test_kills.py", "test_save_faults.py")  # start many processes
 COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
            ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
@@ -214,7 +216,7 @@ def run_tests(tests: list[str], tree: Path, *, timeout: float) -> str:
     def work() -> int:
         import pytest
 
-        return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *QUIET, *tests]))
 
     if not tests:
         return "survived"
@@ -238,7 +240,7 @@ def trial(mutant: Mutant, tree: Path, entered: Entered, *, everything: bool) -> 
         own = sorted((tree / "tests" / package).glob("*.py"))
         commands += [str(p.relative_to(tree)) for p in own if p.name in LONG]
         batches = [enter, others, commands]
-    target.write_text(mutant.source, encoding="utf-8")
+    _put(target, mutant.source)
     began, outcome = time.monotonic(), "survived"
     try:
         for tests in batches:
@@ -246,8 +248,15 @@ def trial(mutant: Mutant, tree: Path, entered: Entered, *, everything: bool) -> 
             if outcome != "survived":
                 break
     finally:
-        target.write_text(before, encoding="utf-8")
+        _put(target, before)
     return outcome, time.monotonic() - began
+
+
+def _put(target: Path, source: str) -> None:
+    """Writes a module and forgets what was compiled from the one before, which may be as old and as long."""
+    target.write_text(source, encoding="utf-8")
+    for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*"):
+        compiled.unlink()
 
 
 def copied_tree(scratch: Path) -> Path:
@@ -281,9 +290,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "mutants.jsonl", help="default: %(default)s")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    import h5py  # noqa: F401  # loaded once, for all forks
-    import pytest  # noqa: F401
-    import torch  # noqa: F401
+    for name in ("torch", "h5py", "pytest", "hypothesis", "pyarrow.parquet", "safetensors.torch", "usearch.index", "typer"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)  # once, for all forks
 
     folder = ROOT / "src" / "elmokit"
     files = sorted(p for name in given.package or PACKAGES for p in (folder / name).rglob("*.py"))

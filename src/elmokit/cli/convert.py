@@ -71,7 +71,8 @@ def convert(
     pretrained = replace(pretrained, extra=pretrained.extra | notes)
     if softmax_words is not None:
         pretrained = pretrained.with_words(softmax_words)
-    save_pretrained(pretrained, output, format=to.value, dtype=None if dtype is None else dtype.value, softmax=softmax)
+    numbers = None if dtype is None else dtype.value
+    save_pretrained(pretrained, output, format=to.value, dtype=numbers, softmax=softmax, overwrite=overwrite)
     size = decimal(sum(path.stat().st_size for path in output.iterdir() if path.is_file()))
     made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {size})"
     Console(highlight=False, stderr=True, soft_wrap=True).print(made, markup=False)

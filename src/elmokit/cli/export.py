@@ -54,7 +54,10 @@ def export(
     if to is Place.torch and dtype is not Stored.float32:
         raise InputError(f"--dtype {dtype.value} is for --to onnx; a torch program holds float32")
     pretrained = load_pretrained(model, revision=revision, softmax=False)
-    done = export_torch(pretrained, output) if to is Place.torch else export_onnx(pretrained, output, dtype=dtype.value)
+    if to is Place.torch:
+        done = export_torch(pretrained, output, overwrite=overwrite)
+    else:
+        done = export_onnx(pretrained, output, dtype=dtype.value, overwrite=overwrite)
     told = f"{done.path}: {decimal(done.bytes)}; its vectors differ from the model's by at most {done.difference:.0e}"
     if dtype is not Stored.float32:
         told += f"; against float32 weights the worst cosine is {done.cosine:.6f}"

@@ -16,8 +16,8 @@ import torch
 
 from elmokit.batch import TokenBatch, build_batch
 from elmokit.errors import ElmokitError, InputError, WeightsError
-from elmokit.export.described import FILES, Description, Kind
-from elmokit.formats.atomic import atomic_path
+from elmokit.export.described import CONFIG, FILES, Description, Kind
+from elmokit.formats.atomic import atomic_folder
 from elmokit.formats.tensors import file_checksum
 from elmokit.layers import Vectors
 from elmokit.text import Sentence
@@ -57,11 +57,14 @@ class ExportReport:
     cosine: float
 
 
-def export_onnx(pretrained: Pretrained, folder: str | Path, *, dtype: Dtype = "float32") -> ExportReport:
+def export_onnx(
+    pretrained: Pretrained, folder: str | Path, *, dtype: Dtype = "float32", overwrite: bool = True
+) -> ExportReport:
     """model.onnx and config.json for `elmokit.integrations.onnx` or any other ONNX runtime.
 
     `dtype` is how weights are stored: "float16" halves the file, "int8" (a scale per row) quarters it. The model
-    computes in float32 whichever it is. Refuses to write what onnxruntime computes differently from the model.
+    computes in float32 whichever it is. Refuses to write what onnxruntime computes differently from the model. An
+    export that is in the folder already is replaced unless `overwrite` is False.
     """
     from elmokit.export._onnx_bilm import onnx_bilm
     from elmokit.export._onnx_graph import write_model
@@ -83,10 +86,10 @@ def export_onnx(pretrained: Pretrained, folder: str | Path, *, dtype: Dtype = "f
     def load(path: Path, described: Description) -> Callable[[TokenBatch], Vectors]:
         return OnnxSession(path, described).layers
 
-    return _export(pretrained, Path(folder), "onnx", dtype, write, load)
+    return _export(pretrained, Path(folder), "onnx", dtype, write, load, overwrite=overwrite)
 
 
-def export_torch(pretrained: Pretrained, folder: str | Path) -> ExportReport:
+def export_torch(pretrained: Pretrained, folder: str | Path, *, overwrite: bool = True) -> ExportReport:
     """model.pt2, a torch.export program, and config.json; `torch.export.load` reads it without elmokit."""
     import torch
 
@@ -103,7 +106,7 @@ def export_torch(pretrained: Pretrained, folder: str | Path) -> ExportReport:
             run = torch.export.load(stream).module()
         return lambda batch: run(*map(torch.from_numpy, (batch.types, batch.index, batch.lengths)))[0].numpy()
 
-    return _export(pretrained, Path(folder), "torch", "float32", write, load)
+    return _export(pretrained, Path(folder), "torch", "float32", write, load, overwrite=overwrite)
 
 
 def _export(
@@ -113,16 +116,17 @@ def _export(
     dtype: Dtype,
     write: Callable[[Path], None],
     load: Callable[[Path, Description], Callable[[TokenBatch], Vectors]],
+    *,
+    overwrite: bool,
 ) -> ExportReport:
     folder = folder.expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / FILES[kind]
-    with atomic_path(target) as path:
+    with atomic_folder(folder, last=CONFIG, replaces=(FILES[kind], CONFIG), overwrite=overwrite) as draft:
+        path = draft / FILES[kind]
         write(path)
         described = _describe(pretrained, kind, dtype, path)
         found: Checked = check(load(path, described), pretrained, dtype)
-    described.write(folder)
-    return ExportReport(target, described.bytes, found.difference, found.cosine)
+        described.write(draft)
+    return ExportReport(folder / FILES[kind], described.bytes, found.difference, found.cosine)
 
 
 def _describe(pretrained: Pretrained, kind: Kind, dtype: Dtype, path: Path) -> Description:
