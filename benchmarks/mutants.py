@@ -44,6 +44,7 @@ COMMANDS = {
     "weights": ("cli/test_convert_info.py",),
 }
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded before pytest begins
+LOADED = ("torch", "h5py", "pytest", "hypothesis", "pyarrow.parquet", "safetensors.torch", "usearch.index", "typer")
 LONG = ("test_interruptions.py", "test_distributed.py", "test_kills.py", "test_save_faults.py")  # start many processes
 COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
            ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
@@ -290,7 +291,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "mutants.jsonl", help="default: %(default)s")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    for name in ("torch", "h5py", "pytest", "hypothesis", "pyarrow.parquet", "safetensors.torch", "usearch.index", "typer"):
+    for name in LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)  # once, for all forks
 
