@@ -61,7 +61,7 @@ def convert(
     from rich.filesize import decimal
 
     from elmokit.errors import WeightsError
-    from elmokit.weights import load_pretrained, save_pretrained
+    from elmokit.weights import Dtype, load_pretrained, save_pretrained
 
     taken = [name for name in ("config.json", "options.json") if (output / name).exists()]
     if taken and not overwrite:
@@ -71,7 +71,7 @@ def convert(
     pretrained = replace(pretrained, extra=pretrained.extra | notes)
     if softmax_words is not None:
         pretrained = pretrained.with_words(softmax_words)
-    numbers = None if dtype is None else dtype.value
+    numbers: Dtype | None = None if dtype is None else dtype.value
     save_pretrained(pretrained, output, format=to.value, dtype=numbers, softmax=softmax, overwrite=overwrite)
     size = decimal(sum(path.stat().st_size for path in output.iterdir() if path.is_file()))
     made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {size})"
