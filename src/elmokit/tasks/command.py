@@ -15,7 +15,7 @@ from elmokit.errors import InputError
 from elmokit.formats.cache import open_cache
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import CachedLayers
-from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_network
+from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_task
 from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model, read_description
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import Task
@@ -60,14 +60,14 @@ def run_training(
         if encoder is not None and not setup.training.fine_tune:
             layers = cached_layers(encoder, [*train, *dev], files.cache, console=console, display=display)
         with display.shown():
-            model = train_network(
+            model = train_task(
                 task,
                 setup,
                 train,
                 dev,
                 encoder=encoder,
                 layers=layers,
-                checkpoint=Checkpoint(files.output / CHECKPOINT, identity),
+                folder=Checkpoint(files.output / CHECKPOINT, identity),
                 device=device,
                 listener=Listener(epoch=display.epoch, step=display.step, resumed=display.resumed),
             )

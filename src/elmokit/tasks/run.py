@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def train_task(
     encoder: Encoder | None = None,
     layers: LayerSource | None = None,
     cache: Path | None = None,
-    folder: Path | None = None,
+    folder: Path | Checkpoint | None = None,
     device: str | torch.device = "auto",
     listener: Listener | None = None,
 ) -> TaskModel[Any, Any]:
@@ -56,33 +56,9 @@ def train_task(
 
     The layers of `encoder` are computed here and kept in files of the folder `cache` (without one, in memory), unless
     `layers` holds them already. With `folder`, a checkpoint is written there after every epoch, and a training that
-    was stopped resumes from it.
+    was stopped resumes from it. A caller who has locked the folder already gives the `Checkpoint` in it.
     """
-    train = spaced(train, setup.training.max_train)
-    options: dict[str, Any] = {"encoder": encoder, "layers": layers, "cache": cache, "listener": listener}
-    if folder is None:
-        return train_network(task, setup, train, dev, device=device, **options)
-    with taken(folder):
-        identity = identify_training(task, setup, train, dev, encoder if setup.features.elmo_at != "none" else None)
-        checkpoint = Checkpoint(folder / CHECKPOINT, identity)
-        return train_network(task, setup, train, dev, device=device, checkpoint=checkpoint, **options)
-
-
-def train_network(
-    task: Task[E, P],
-    setup: Setup,
-    train: Sequence[E],
-    dev: Sequence[E],
-    *,
-    encoder: Encoder | None = None,
-    layers: LayerSource | None = None,
-    cache: Path | None = None,
-    checkpoint: Checkpoint | None = None,
-    device: str | torch.device = "auto",
-    listener: Listener | None = None,
-) -> TaskModel[Any, Any]:
-    """`train_task` on all examples given, for a caller who has chosen them and has locked the checkpoint's folder."""
-    listener = listener or Listener()
+    train, listener = spaced(train, setup.training.max_train), listener or Listener()
     place = pick_device(device)
     if not train or not dev:
         raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected at least one of each")
@@ -111,14 +87,18 @@ def train_network(
         network.features.load_vectors(rows)
     reader = WordReader(vocabulary, features)
     trainer = Trainer(network, Feeder(task, reader, layers, device=place), setup.training)
-    trained = trainer.run(
-        train,
-        dev,
-        checkpoint=checkpoint,
-        told=listener.epoch,
-        stepped=listener.step,
-        resumed=listener.resumed,
-    )
+    with ExitStack() as stack:
+        if isinstance(folder, Path):
+            stack.enter_context(taken(folder))
+            folder = Checkpoint(folder / CHECKPOINT, identify_training(task, setup, train, dev, encoder))
+        trained = trainer.run(
+            train,
+            dev,
+            checkpoint=folder,
+            told=listener.epoch,
+            stepped=listener.step,
+            resumed=listener.resumed,
+        )
     if isinstance(layers, TunedLayers):
         encoder = layers.as_encoder()
     return TaskModel(task, network, reader, setup, encoder=encoder, device=place, trained=trained)

@@ -20,7 +20,7 @@ from elmokit.errors import ConfigError, InputError
 from elmokit.formats.atomic import write_text
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import LayerSource
-from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_network
+from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_task
 from elmokit.tasks.saved import LearnedMix, TaskModel
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import E, P, Scores, Task
@@ -166,14 +166,14 @@ def run_ablation(
                     begun(cell)
                 running = folder / RUNNING / cell.key
                 running.mkdir(parents=True, exist_ok=True)
-                model = train_network(
+                model = train_task(
                     task,
                     own,
                     repeated,
                     dev,
                     encoder=used,
                     layers=layers,
-                    checkpoint=Checkpoint(running / CHECKPOINT, identity),
+                    folder=Checkpoint(running / CHECKPOINT, identity),
                     device=device,
                     listener=listener,
                 )
