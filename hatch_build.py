@@ -11,7 +11,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "kernels/cpu/c"
+FOLDER = "native"
 
 
 class CLibraryHook(BuildHookInterface):

@@ -13,7 +13,7 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A source tree that was never installed, or whose C has changed since: built as whoever works on it would.
-BUILD = Path(__file__).resolve().parents[1] / "src/elmokit/kernels/cpu/c/build.py"
+BUILD = Path(__file__).resolve().parents[1] / "src/elmokit/native/build.py"
 subprocess.run([sys.executable, str(BUILD), "--if-stale"], stdout=subprocess.DEVNULL, check=False)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -13,7 +13,8 @@ import reference as ref
 from elmokit.cli.convert import convert
 from elmokit.cli.info import info
 from elmokit.errors import WeightsError
-from elmokit.kernels.cpu.c import build, c_library, compiled
+from elmokit.kernels.cpu.c import c_library, compiled
+from elmokit.native import build
 from elmokit.weights import load_pretrained
 
 MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs" / "both"

@@ -10,9 +10,16 @@ from torch import Tensor
 
 from elmokit.kernels import Filter, LstmRules, LstmState
 from elmokit.kernels.char_cnn import word_lengths
-from elmokit.kernels.cpu.c import Linear
-from elmokit.kernels.cpu.c._matrices import UNITS, sixteen_bits
+from elmokit.kernels.cpu.c import Linear, as_arrays
 from elmokit.kernels.cpu.int8 import Int8Matrix, quantise
+from elmokit.native import matrices
+from elmokit.native.matrices import UNITS
+
+
+def sixteen_bits(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """As int16 and scales, in torch's tensors."""
+    whole, scale = matrices.sixteen_bits(as_arrays(weights))
+    return torch.from_numpy(whole), torch.from_numpy(scale)
 
 
 def exponential(x: Tensor) -> Tensor:
@@ -120,7 +127,8 @@ def emulated_tokens(
     columns = []
     for bank in filters:
         width = bank.weight.shape[2]
-        given = torch.einsum("ae,new->naw", characters, bank.weight).permute(1, 2, 0)  # (A, width, n)
+        given = torch.einsum("ae,new->naw", characters.double(), bank.weight.double()).float()  # (n, A, width)
+        given = given.permute(1, 2, 0)  # (A, width, n)
         made = torch.empty(len(types), len(bank.bias))
         for row, word, length in zip(made, types.long(), lengths, strict=True):
             windows = min(C, length + width) - width + 1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.kernels.cpu.c import Compiled, build, c_library
-from elmokit.kernels.cpu.c import _library as library
+from elmokit.native import build, library
+from elmokit.native.library import Compiled, c_library
 
 needs_library = pytest.mark.skipif(c_library() is None, reason="no library was built, no AVX2, or ELMOKIT_NATIVE=0")
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from elmokit.kernels import LstmRules, LstmState, reference_lstm
 from elmokit.kernels.cpu.c import CompiledLstm, c_library
-from elmokit.kernels.cpu.c import _lstm as lstm
 from elmokit.kernels.cpu.int8 import dequantise
+from elmokit.native import lstm
 
 LIBRARY = c_library()
 if LIBRARY is None:

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from c_arithmetic import sixteen_bits
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.kernels.cpu.c._matrices import UNITS, Columns, PackedMatrix, sixteen_bits
+from elmokit.kernels.cpu.c import as_arrays
+from elmokit.native.matrices import UNITS, Columns, PackedMatrix
 
 
 @given(
@@ -55,8 +57,8 @@ def test_a_row_of_zeros_stays_one() -> None:
 def test_sixteen_bits_lie_in_blocks(lanes: int, gates: bool) -> None:
     """Two inputs side by side for each output of a vector, four vectors to a block: its gates, if it has them."""
     matrix = torch.randn(4 * 13, 9, generator=torch.Generator().manual_seed(1)).bfloat16()
-    packed = PackedMatrix(matrix, Columns(len(matrix), lanes=lanes, gates=gates), most=127)
-    values, scale = packed.held
+    packed = PackedMatrix(as_arrays(matrix), Columns(len(matrix), lanes=lanes, gates=gates), most=127)
+    values, scale = map(torch.from_numpy, packed.held)
     whole, single = sixteen_bits(matrix)
     for row in range(len(matrix)):
         vector, place = divmod(row, 13) if gates else divmod(row, lanes)

@@ -179,5 +179,5 @@ def test_characters_that_are_none_are_told(wrong: int) -> None:
 
 
 def test_words_shorter_than_a_filter_are_told() -> None:
-    with pytest.raises(ValueError, match="words of 6 characters on cpu; expected 7 or more"):
+    with pytest.raises(ValueError, match="words of 6 characters; expected 7 or more"):
         Case(config()).encoder(torch.zeros(2, 6, dtype=torch.int64))

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.kernels.cpu.c import build, c_library
+from elmokit.kernels.cpu.c import c_library
+from elmokit.native import build
 
 HERE = Path(__file__).parent
 TESTS = [str(HERE / f"test_c_{what}.py") for what in ("lstm", "tokens", "floats")]

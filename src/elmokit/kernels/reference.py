@@ -10,11 +10,12 @@ is bounded: a sentence of any length runs in bounded memory.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from elmokit.shape import LstmRules as LstmRules
 
 STRETCH = 4096  # packed positions whose input products are held at once when no gradient is needed
 
@@ -26,15 +27,6 @@ class LstmWeights(NamedTuple):
     h: Tensor  # (R, 4H, P) previous output to gates
     bias: Tensor  # (R, 4H), without the forget bias
     projection: Tensor | None  # (R, P, H); None: the output is the cell's own, P == H, and is not clipped
-
-
-@dataclass(frozen=True, slots=True)
-class LstmRules:
-    """What the numbers mean: clips (None: none) and the constant added to the forget gate's pre-activation."""
-
-    cell_clip: float | None = 3.0
-    proj_clip: float | None = 3.0
-    forget_bias: float = 1.0
 
 
 class LstmState(NamedTuple):

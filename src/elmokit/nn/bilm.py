@@ -1,61 +1,23 @@
 """The bidirectional language model: token encoder, then stacked LSTMs whose directions never mix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elmokit.config import Depth, check
-from elmokit.errors import ConfigError
 from elmokit.kernels import LstmState
 from elmokit.kernels.cpu.copies import as_array, sum_of, take_rows, zeros_of
 from elmokit.layers import LayerStack
-from elmokit.nn.char_cnn import TokenEncoder, TokenEncoderConfig
-from elmokit.nn.lstm import LstmConfig, LstmLayer
+from elmokit.nn.char_cnn import TokenEncoder
+from elmokit.nn.lstm import LstmLayer
+from elmokit.shape import BiLMConfig as BiLMConfig
+from elmokit.shape import Direction as Direction
 
-Direction = Literal["forward", "backward"]
 State = tuple[LstmState, ...]  # one per layer, rows in batch order
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class BiLMConfig:
-    """The shape of a model; the weights fit it exactly."""
-
-    tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
-    lstm: LstmConfig = field(default_factory=LstmConfig)
-    n_layers: Depth = 2
-    skip_connections: bool = True
-    directions: tuple[Direction, ...] = ("forward", "backward")
-
-    def __post_init__(self) -> None:
-        check(self)
-        if self.directions not in (("forward", "backward"), ("forward",), ("backward",)):
-            raise ConfigError(
-                f"directions {self.directions} not known; expected forward, backward or both, in that order"
-            )
-        if self.tokens.projection_dim != self.lstm.projection_dim:
-            raise ConfigError(
-                f"tokens of {self.tokens.projection_dim} do not fit an LSTM of {self.lstm.projection_dim}"
-            )
-
-    @property
-    def width(self) -> int:
-        """The size of a layer's vector: all directions side by side."""
-        return self.lstm.projection_dim * len(self.directions)
-
-    @property
-    def depth(self) -> int:
-        """Layers that come out, the token layer included."""
-        return self.n_layers + 1
-
-    @property
-    def layer_names(self) -> tuple[str, ...]:
-        return ("token", *(f"lstm{k}" for k in range(1, self.depth)))
 
 
 class BiLM(nn.Module):

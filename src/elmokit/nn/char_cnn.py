@@ -5,54 +5,12 @@ vector) and word-level (a word vector alone). Conventions are those of the offic
 them on loading.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import Count, Pairs, Range, Size, SizeOrNone, check
-from elmokit.errors import ConfigError
 from elmokit.kernels import Filter, char_cnn
-
-OFFICIAL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEncoderConfig:
-    """Characters, words, or both. A zero `char_dim` or `word_dim` switches that input off."""
-
-    char_dim: SizeOrNone = 16
-    n_characters: SizeOrNone = 262  # ids a character row may hold, 0 (never used, a zero row) included
-    max_characters: Size = 50
-    filters: Pairs = OFFICIAL_FILTERS  # (width, how many)
-    activation: Literal["relu", "tanh"] = "relu"
-    n_highway: Annotated[int, Range(0, 1000)] = 2
-    word_dim: SizeOrNone = 0
-    n_words: Annotated[int, Range(0, 1_000_000_000)] = 0
-    projection_dim: Size = 512  # width of the word vector that comes out
-    project: bool = True  # False: the features already have that width and go out as they are
-    pad_id: Count | None = 261  # the character that fills a row up; None where a row has no such character
-
-    def __post_init__(self) -> None:
-        check(self)
-        if not self.char_dim and not self.word_dim:
-            raise ConfigError("a token encoder needs characters (char_dim) or words (word_dim); both are 0")
-        if len(self.filters) > 1000:
-            raise ConfigError(f"{len(self.filters)} filters; expected at most 1,000")
-        if self.char_dim and (not self.filters or max(w for w, _ in self.filters) > self.max_characters):
-            raise ConfigError(f"filters {self.filters} do not fit words of {self.max_characters} characters")
-        if not self.project and self.n_features != self.projection_dim:
-            raise ConfigError(f"{self.n_features} features cannot go out unprojected as {self.projection_dim}")
-
-    @property
-    def n_filters(self) -> int:
-        return sum(n for _, n in self.filters) if self.char_dim else 0
-
-    @property
-    def n_features(self) -> int:
-        """Width before the projection."""
-        return self.word_dim + self.n_filters
+from elmokit.shape import OFFICIAL_FILTERS as OFFICIAL_FILTERS
+from elmokit.shape import TokenEncoderConfig as TokenEncoderConfig
 
 
 class Highway(nn.Module):

@@ -1,34 +1,10 @@
 """One layer of the clipped, projected LSTM for all directions at once (Sak et al. 2014, with the published clips)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import Clip, Size, check
-from elmokit.errors import ConfigError
-from elmokit.kernels import LstmRules, LstmState, LstmWeights, clipped_lstm
-
-
-@dataclass(frozen=True, slots=True)
-class LstmConfig:
-    """Every layer is alike: `projection_dim` in, `projection_dim` out, `cell_dim` inside."""
-
-    cell_dim: Size = 4096
-    projection_dim: Size = 512
-    project: bool = True  # False: the output is the cell's own, unclipped, and cell_dim == projection_dim
-    cell_clip: Clip = 3.0
-    proj_clip: Clip = 3.0
-    forget_bias: float = 1.0
-
-    def __post_init__(self) -> None:
-        check(self)
-        if not self.project and self.cell_dim != self.projection_dim:
-            raise ConfigError(f"without projection, cell_dim {self.cell_dim} must equal {self.projection_dim}")
-
-    @property
-    def rules(self) -> LstmRules:
-        return LstmRules(self.cell_clip or None, self.proj_clip or None, self.forget_bias)
+from elmokit.kernels import LstmState, LstmWeights, clipped_lstm
+from elmokit.shape import LstmConfig as LstmConfig
 
 
 class LstmLayer(nn.Module):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -11,8 +10,10 @@ from torch.overrides import TorchFunctionMode
 
 from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, CodecSpec
 from elmokit.errors import InputError, WeightsError
-from elmokit.nn.bilm import BiLM, BiLMConfig
+from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
+from elmokit.shape import BiLMConfig
+from elmokit.shape import parameter_shapes as parameter_shapes
 from elmokit.text import DeferredTokenizer, Tokenizer, load_tokenizer
 from elmokit.weights.storage import StoredTensors
 
@@ -144,12 +145,6 @@ def outline_adaptive(words: int, width: int, cutoffs: tuple[int, ...]) -> Adapti
         raise WeightsError(f"cutoffs {cutoffs} of an adaptive softmax, expected ascending ones below {words} words")
     with torch.device("meta"), _Unfilled():
         return AdaptiveSoftmax(words, width, cutoffs=cutoffs)
-
-
-@lru_cache(maxsize=8)
-def parameter_shapes(config: BiLMConfig) -> Mapping[str, tuple[int, ...]]:
-    """The shape of each parameter that a model of this config has. Allocates nothing."""
-    return {name: tuple(parameter.shape) for name, parameter in outline(config).named_parameters()}
 
 
 def check_shapes(tensors: Mapping[str, Tensor], config: BiLMConfig, source: str) -> None:

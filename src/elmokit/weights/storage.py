@@ -18,12 +18,13 @@ from torch import Tensor
 from elmokit.errors import FormatError, WeightsError
 from elmokit.formats.tensors import NAMES, Stored
 from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
+from elmokit.native import numbers
+from elmokit.native.numbers import GROUP, OFFSET
 
 Dtype = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SCALE = ".scale"
-GROUP = 64
-STEPS, OFFSET = 7, 8
+STEPS = 7
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 PIECE = 1024  # rows at a time: nothing as large as the whole matrix is made
 
@@ -188,18 +189,9 @@ def _rounded(groups: Tensor) -> tuple[Tensor, Tensor]:
 
 def widen_groups(packed: Tensor, scale: Tensor) -> Tensor:
     """Bytes (..., K / 2) and scales (..., K / 64) to float32 (..., K)."""
-    pairs = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)  # (..., K)
-    whole = pairs.to(torch.float32).sub_(OFFSET)
-    return whole.view(*scale.shape, GROUP).mul_(scale.float()[..., None]).flatten(-2)
+    return torch.from_numpy(numbers.widen_groups(packed.numpy(), scale.numpy()))
 
 
 def as_int8(packed: Tensor, scale: Tensor) -> Int8Matrix:
     """The same as int8 with one scale for each row, which moves a number by at most half of an int8 step."""
-    rows, scales = packed.flatten(0, -2), scale.flatten(0, -2)
-    values = torch.empty(len(rows), 2 * rows.shape[1], dtype=torch.int8)
-    factors = torch.empty(len(rows))
-    for k in range(0, len(rows), PIECE):
-        some = slice(k, k + PIECE)
-        values[some], factors[some] = quantise(widen_groups(rows[some], scales[some]))
-    leading = packed.shape[:-1]
-    return Int8Matrix(values.view(*leading, -1), factors.view(leading))
+    return Int8Matrix(*map(torch.from_numpy, numbers.groups_as_int8(packed.numpy(), scale.numpy())))

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-PIECE = 1024  # rows that are quantised at a time
-STEPS = 127  # the largest int8 used; -128 is left out so that a row is symmetric
+from elmokit.native import numbers
+from elmokit.native.numbers import STEPS as STEPS
 
 
 class Int8Matrix(NamedTuple):
@@ -21,14 +21,8 @@ Matrix = Tensor | Int8Matrix
 
 def quantise(values: Tensor, *, axes: int = 1) -> tuple[Tensor, Tensor]:
     """int8 and float32 scales, one for each index of the first `axes` axes; off by at most half a scale."""
-    rows = values.flatten(axes).flatten(0, axes - 1)  # (rows, K)
-    largest = torch.maximum(rows.amax(dim=-1), -rows.amin(dim=-1))  # (rows,), without a copy as large as the values
-    scale = torch.where(largest > 0, largest / STEPS, 1.0)
-    whole = torch.empty(rows.shape, dtype=torch.int8)
-    for k in range(0, len(rows), PIECE):  # nor is any other made
-        some = slice(k, k + PIECE)
-        whole[some] = (rows[some] / scale[some, None]).round_().clamp_(-STEPS, STEPS)
-    return whole.view(values.shape), scale.view(values.shape[:axes])
+    whole, scale = numbers.quantise(values.detach().numpy(), axes=axes)
+    return torch.from_numpy(whole), torch.from_numpy(scale)
 
 
 def dequantise(values: Tensor, scale: Tensor) -> Tensor:

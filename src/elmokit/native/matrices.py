@@ -6,11 +6,12 @@ floats. A row of activations has 4,095 steps up to its largest number; at a sixt
 
 import ctypes
 from collections.abc import Iterator
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from elmokit.kernels.cpu.int8 import Int8Matrix
+from elmokit.native.numbers import ArrayMatrix, Bits, Floats, Int8Array, from_bfloat16
 
 PIECE = 16  # blocks that are laid out at a time
 ROWS = 1024  # that become whole numbers at a time
@@ -42,15 +43,15 @@ class Columns:
     def __init__(self, outputs: int, *, lanes: int, gates: bool = False) -> None:
         groups = 4 if gates else 1
         size, step = outputs // groups, 4 * lanes // groups
-        place = torch.arange(-(-size // step) * step).view(-1, 1, step)  # (blocks, 1, step)
-        source = torch.arange(groups).view(1, groups, 1) * size + place  # (blocks, groups, step)
-        self.source = torch.where(place < size, source, -1).flatten()  # (blocks * 4 * lanes,), -1: filled up
+        place = np.arange(-(-size // step) * step).reshape(-1, 1, step)  # (blocks, 1, step)
+        source = np.arange(groups).reshape(1, groups, 1) * size + place  # (blocks, groups, step)
+        self.source = np.where(place < size, source, -1).reshape(-1)  # (blocks * 4 * lanes,), -1: filled up
         self.lanes, self.gates, self.blocks = lanes, gates, len(self.source) // (4 * lanes)
 
-    def order(self, rows: Tensor, first: int = 0, end: int | None = None) -> Tensor:
+    def order(self, rows: NDArray[Any], first: int = 0, end: int | None = None) -> NDArray[Any]:
         """Rows (outputs, ...) in this order, or some of that, zeros where it is filled up."""
         source = self.source[first:end]
-        ordered = rows.index_select(0, source.clamp_min(0))
+        ordered = rows.take(source, axis=0, mode="clip")
         ordered[source < 0] = 0
         return ordered
 
@@ -58,76 +59,80 @@ class Columns:
 class PackedMatrix:
     """A matrix as the library wants it, and what its structure points to."""
 
-    def __init__(self, matrix: Int8Matrix | Tensor, columns: Columns, *, most: int, positive: bool = False) -> None:
-        self.held: tuple[Tensor, ...] = ()
-        if isinstance(matrix, Int8Matrix):
+    def __init__(self, matrix: ArrayMatrix, columns: Columns, *, most: int, positive: bool = False) -> None:
+        self.held: tuple[NDArray[Any], ...] = ()
+        if isinstance(matrix, Int8Array):
             self.structure = self._int8(matrix, columns, most, positive)
+        elif matrix.dtype == np.uint16:
+            self.structure = self._int16(matrix, columns)
         else:
-            make = self._int16 if matrix.dtype == torch.bfloat16 else self._float32
-            self.structure = make(matrix, columns)
+            self.structure = self._float32(matrix, columns)
 
     @property
     def address(self) -> int:
         return ctypes.addressof(self.structure)
 
-    def _int8(self, matrix: Int8Matrix, columns: Columns, most: int, positive: bool) -> CMatrix:
+    def _int8(self, matrix: Int8Array, columns: Columns, most: int, positive: bool) -> CMatrix:
         steps, shift = (most, 0) if positive else (most // 2, most // 2 + 1)
         values = _laid_out(matrix.values, columns, 4)
-        start = -shift * columns.order(_sums(matrix.values))
-        self.held = values, start, columns.order(matrix.scale.float()) / steps
-        where = (part.data_ptr() for part in self.held)
+        sums = np.concatenate([matrix.values[some].sum(axis=1, dtype=np.int32) for some in _pieces(len(matrix.values))])
+        start = np.int32(-shift) * columns.order(sums)
+        self.held = values, start, columns.order(matrix.scale.astype(np.float32)) / np.float32(steps)
+        where = (part.ctypes.data for part in self.held)
         return CMatrix(INT8, 4 * values.shape[1], columns.blocks, steps, shift, 0, 0, *where, None)
 
-    def _int16(self, matrix: Tensor, columns: Columns) -> CMatrix:
+    def _int16(self, matrix: Bits, columns: Columns) -> CMatrix:
         whole, scale = sixteen_bits(matrix)
         values = _laid_out(whole, columns, 2)
-        self.held = values, columns.order(scale) / UNITS
-        where = values.data_ptr(), None, self.held[1].data_ptr(), None
+        self.held = values, columns.order(scale) / np.float32(UNITS)
+        where = values.ctypes.data, None, self.held[1].ctypes.data, None
         return CMatrix(INT16, 2 * values.shape[1], columns.blocks, UNITS, 0, 0, 0, *where)
 
-    def _float32(self, matrix: Tensor, columns: Columns) -> CMatrix:
+    def _float32(self, matrix: Floats, columns: Columns) -> CMatrix:
         """Copied only if its rows are no whole vectors."""
         N, K = matrix.shape
         filled = _filled(K, columns.lanes)
-        values = matrix.contiguous() if filled == K else torch.nn.functional.pad(matrix, (0, filled - K))
-        zeros = torch.zeros(filled, dtype=matrix.dtype)
+        if filled == K:
+            values = np.ascontiguousarray(matrix)
+        else:
+            values = np.zeros((N, filled), np.float32)
+            values[:, :K] = matrix
+        zeros = np.zeros(filled, np.float32)
         self.held = values, zeros
         outputs = N // 4 if columns.gates else N
-        where = values.data_ptr(), None, None, zeros.data_ptr()
+        where = values.ctypes.data, None, None, zeros.ctypes.data
         return CMatrix(FLOAT32, filled, columns.blocks, 0, 0, outputs, columns.gates, *where)
 
 
-def sixteen_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def sixteen_bits(matrix: NDArray[Any]) -> tuple[NDArray[np.int16], Floats]:
     """Rows (N, K) as int16 and scales (N,): no sum of a row's products with numbers up to `UNITS` leaves 31 bits."""
     N, K = matrix.shape
-    room = 0.999 * ((2**31 - 1) / UNITS - K / 2)  # what a row may sum up to, behind what rounding adds
-    whole, scale = torch.empty(N, K, dtype=torch.int16), torch.empty(N, dtype=torch.float32)
-    for some in _pieces(N, ROWS):
-        rows = matrix[some].float()
-        size = rows.abs()
-        needed = torch.maximum(size.sum(dim=1) / room, size.amax(dim=1) / 32767)  # (rows,)
-        scale[some] = torch.where(needed > 0, needed, 1.0)
-        whole[some] = (rows / scale[some, None]).round_()
+    room = np.float32(0.999 * ((2**31 - 1) / UNITS - K / 2))  # what a row may sum up to, behind what rounding adds
+    whole, scale = np.empty((N, K), np.int16), np.empty(N, np.float32)
+    for some in _pieces(N):
+        rows = from_bfloat16(matrix[some]) if matrix.dtype == np.uint16 else matrix[some]
+        size = np.abs(rows)
+        needed = np.maximum(size.sum(axis=1) / room, size.max(axis=1, initial=0) / np.float32(32767))  # (rows,)
+        scale[some] = np.where(needed > 0, needed, 1)
+        whole[some] = np.rint(rows / scale[some, None])
     return whole, scale
 
 
-def _laid_out(values: Tensor, columns: Columns, together: int) -> Tensor:
+def _laid_out(values: NDArray[Any], columns: Columns, together: int) -> NDArray[Any]:
     """Rows (N, K) as blocks (blocks, K / together, 4, W, together), K filled up."""
     size, lanes, K = 4 * columns.lanes, columns.lanes, _filled(values.shape[1], columns.lanes)
-    out = torch.empty(columns.blocks, K // together, 4, lanes, together, dtype=values.dtype)
+    out = np.empty((columns.blocks, K // together, 4, lanes, together), values.dtype)
+    group = np.dtype({4: np.uint32, 2: np.uint32}[together])  # what stands side by side moves as one number
     for some in _pieces(columns.blocks, PIECE):  # so that no other copy of the matrix is made
         rows = columns.order(values, some.start * size, some.stop * size)  # (blocks * 4 * W, K)
-        whole = torch.nn.functional.pad(rows, (0, K - rows.shape[1]))
-        out[some] = whole.view(-1, 4, lanes, K // together, together).permute(0, 3, 1, 2, 4)
+        if rows.shape[1] < K:
+            rows = np.concatenate([rows, np.zeros((len(rows), K - rows.shape[1]), rows.dtype)], axis=1)
+        whole = rows.view(group).reshape(-1, 4, lanes, K // together)
+        out[some].view(group)[..., 0] = whole.transpose(0, 3, 1, 2)
     return out
 
 
-def _sums(values: Tensor) -> Tensor:
-    """Of rows (N, K) of int8; torch would make a wide copy of all of them. (N,)"""
-    return torch.cat([values[some].sum(dim=1, dtype=torch.int32) for some in _pieces(len(values), ROWS)])
-
-
-def _pieces(length: int, size: int) -> Iterator[slice]:
+def _pieces(length: int, size: int = ROWS) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, length, size))
 
 

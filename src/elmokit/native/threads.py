@@ -1,12 +1,11 @@
-"""Calls into C side by side, by as many threads as torch may use; they hold no lock of Python's meanwhile."""
+"""Calls into C side by side; they hold no lock of Python's meanwhile. As many as torch may use, if it is there."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from queue import Empty, SimpleQueue
-
-import torch
 
 
 def side_by_side(tasks: Sequence[Callable[[], int]]) -> None:
@@ -30,7 +29,13 @@ def side_by_side(tasks: Sequence[Callable[[], int]]) -> None:
 
 
 def thread_count() -> int:
-    return torch.get_num_threads()
+    """What torch was told; without torch what OMP_NUM_THREADS says, else one for each core."""
+    if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if told.isdecimal():
+        return max(1, int(told))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _work(waiting: SimpleQueue[Callable[[], int]]) -> int:

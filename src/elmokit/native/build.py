@@ -2,7 +2,7 @@
 
 Run as a program it builds into this folder, which is all that a source tree without an install needs:
 
-    python src/elmokit/kernels/cpu/c/build.py
+    python src/elmokit/native/build.py
 
 The package's build hook calls `build`. Needs a C compiler (`cc`, or what CC names) and only Python's own library, since
 it runs before anything is installed.

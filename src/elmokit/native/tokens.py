@@ -3,17 +3,15 @@
 import ctypes
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
-from elmokit.kernels.char_cnn import Filter
-from elmokit.kernels.cpu.c._library import CLibrary
-from elmokit.kernels.cpu.c._matrices import Columns, PackedMatrix
-from elmokit.kernels.cpu.c._threads import side_by_side, thread_count
-from elmokit.kernels.cpu.int8 import Matrix
+from elmokit.native.library import CLibrary
+from elmokit.native.matrices import Columns, PackedMatrix
+from elmokit.native.numbers import ArrayMatrix, Floats
+from elmokit.native.threads import side_by_side, thread_count
 
 FEW_WORDS = 4  # that are not worth another thread
 
@@ -58,50 +56,59 @@ class CEncoder(ctypes.Structure):
     )
 
 
-class Linear(NamedTuple):
+class ArrayLinear(NamedTuple):
     """A matrix and its bias."""
 
-    matrix: Matrix
-    bias: Tensor
+    matrix: ArrayMatrix
+    bias: Floats
+
+
+class ArrayFilter(NamedTuple):
+    """One bank of n filters of the same width over E-dimensional characters."""
+
+    weight: Floats  # (n, E, width)
+    bias: Floats  # (n,)
 
 
 class CompiledLinear:
     """What a linear layer's structure points to."""
 
-    def __init__(self, library: CLibrary, linear: Linear) -> None:
+    def __init__(self, library: CLibrary, linear: ArrayLinear) -> None:
         columns = Columns(len(linear.bias), lanes=library.elmokit_lanes())
         self.matrix = PackedMatrix(linear.matrix, columns, most=library.elmokit_most(), positive=True)
-        self.bias = columns.order(linear.bias.float())
+        self.bias = columns.order(linear.bias.astype(np.float32))
 
 
 class CompiledBank:
     """What one width's filters give for each character at each place."""
 
-    def __init__(self, library: CLibrary, characters: Tensor, bank: Filter) -> None:
-        n, _, width = bank.weight.shape
+    def __init__(self, library: CLibrary, characters: Floats, bank: ArrayFilter) -> None:
+        n, E, width = bank.weight.shape
         lanes = library.elmokit_lanes()
         columns = Columns(n, lanes=lanes)
-        given = torch.einsum("ae,new->naw", characters.float(), bank.weight.float())  # (n, A, width)
-        pieces = columns.order(given).view(-1, 4 * lanes, *given.shape[1:])
-        self.table = pieces.permute(0, 2, 3, 1).contiguous()  # (pieces, A, width, 4 * W)
-        self.bias = columns.order(bank.bias.float())
-        self.structure = CBank(width, n, len(pieces), self.table.data_ptr(), self.bias.data_ptr())
+        # In float64, which rounds to the same float32 in whatever order a library adds up.
+        flat = bank.weight.transpose(1, 2, 0).reshape(E, width * n).astype(np.float64)
+        given = (characters.astype(np.float64) @ flat).astype(np.float32).reshape(-1, width, n)  # (A, width, n)
+        ordered = columns.order(np.ascontiguousarray(given.transpose(2, 0, 1)))  # (pieces * 4 * W, A, width)
+        pieces = ordered.reshape(-1, 4 * lanes, *ordered.shape[1:])
+        self.table = np.ascontiguousarray(pieces.transpose(0, 2, 3, 1))  # (pieces, A, width, 4 * W)
+        self.bias = columns.order(bank.bias.astype(np.float32))
+        self.structure = CBank(width, n, len(pieces), self.table.ctypes.data, self.bias.ctypes.data)
 
 
-class CompiledTokens(nn.Module):
-    """Word types (U, C) to vectors (U, P), in place of a `TokenEncoder` of characters alone."""
+class CTokens:
+    """Word types (U, C) to vectors (U, P): characters alone, with ReLU."""
 
     def __init__(
         self,
         library: CLibrary,
-        characters: Tensor,
-        filters: Sequence[Filter],
-        highways: Sequence[tuple[Linear, Linear]],
-        projection: Linear | None,
+        characters: Floats,
+        filters: Sequence[ArrayFilter],
+        highways: Sequence[tuple[ArrayLinear, ArrayLinear]],
+        projection: ArrayLinear | None,
         *,
         pad: int | None,
     ) -> None:
-        super().__init__()
         self.library, self.n_characters = library, len(characters)
         self.widest = max(bank.weight.shape[2] for bank in filters)
         self.banks = [CompiledBank(library, characters, bank) for bank in filters]
@@ -111,7 +118,8 @@ class CompiledTokens(nn.Module):
         self.outputs = features if projection is None else len(projection.bias)
         banks = (CBank * len(filters))(*(bank.structure for bank in self.banks))
         pairs = [
-            CHighway(t.matrix.address, g.matrix.address, t.bias.data_ptr(), g.bias.data_ptr()) for t, g in self.highways
+            CHighway(t.matrix.address, g.matrix.address, t.bias.ctypes.data, g.bias.ctypes.data)
+            for t, g in self.highways
         ]
         passes = (CHighway * len(pairs))(*pairs)
         self.arrays = banks, passes
@@ -125,24 +133,23 @@ class CompiledTokens(nn.Module):
             ctypes.addressof(banks),
             ctypes.addressof(passes),
             None if self.projection is None else self.projection.matrix.address,
-            None if self.projection is None else self.projection.bias.data_ptr(),
+            None if self.projection is None else self.projection.bias.ctypes.data,
         )
 
-    @torch.no_grad()
-    def forward(self, types: Tensor) -> Tensor:
+    def __call__(self, types: NDArray[np.integer[Any]]) -> Floats:
         U, C = types.shape
-        out = torch.empty(U, self.outputs, dtype=torch.float32, device="cpu")
+        out = np.empty((U, self.outputs), np.float32)
         if not U:
             return out
-        if self.widest > C or types.device.type != "cpu":
-            raise ValueError(f"words of {C} characters on {types.device}; expected {self.widest} or more, on a CPU")
-        given = types.numpy()
-        low, high = given.min(), given.max()
+        if self.widest > C:
+            raise ValueError(f"words of {C} characters; expected {self.widest} or more")
+        low, high = types.min(), types.max()
         if low < 0 or high >= self.n_characters:
             raise IndexError(f"characters go from 0 to {self.n_characters - 1}; met {low} to {high}")
-        chars = torch.from_numpy(given.astype(np.int32, order="C"))  # (U, C)
+        chars = types.astype(np.int32, order="C")  # (U, C)
         share = max(-(-U // thread_count()), FEW_WORDS)
-        pieces = zip(torch.split(chars, share), torch.split(out, share), strict=True)
         run = partial(self.library.elmokit_tokens, ctypes.byref(self.structure))
-        side_by_side([partial(run, len(words), C, words.data_ptr(), made.data_ptr()) for words, made in pieces])
+        side_by_side(
+            [partial(run, min(share, U - k), C, chars[k:].ctypes.data, out[k:].ctypes.data) for k in range(0, U, share)]
+        )
         return out

@@ -1,20 +1,17 @@
 """One LSTM layer, all directions, in C. Directions never mix and rows do not either, so each thread takes some."""
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from elmokit.kernels.cpu.c._library import CLibrary
-from elmokit.kernels.cpu.c._matrices import Columns, PackedMatrix
-from elmokit.kernels.cpu.c._threads import side_by_side, thread_count
-from elmokit.kernels.cpu.copies import copy_of
-from elmokit.kernels.cpu.int8 import Matrix
-from elmokit.kernels.reference import LstmRules, LstmState
+from elmokit.native.library import CLibrary
+from elmokit.native.matrices import Columns, PackedMatrix
+from elmokit.native.numbers import ArrayMatrix, Floats, Int8Array
+from elmokit.native.threads import side_by_side, thread_count
+from elmokit.shape import LstmRules
 
 STRETCH_BYTES = 16 << 20  # of input products held ahead
 FEW_ROWS = 4  # that are not worth another thread
@@ -42,17 +39,17 @@ class Direction:
     def __init__(
         self,
         library: CLibrary,
-        w_x: Matrix,
-        w_h: Matrix,
-        bias: Tensor,
-        projection: Matrix | None,
+        w_x: ArrayMatrix,
+        w_h: ArrayMatrix,
+        bias: Floats,
+        projection: ArrayMatrix | None,
         rules: LstmRules,
     ) -> None:
         most, lanes = library.elmokit_most(), library.elmokit_lanes()
         H = len(bias) // 4
         gates = Columns(4 * H, lanes=lanes, gates=True)
-        whole = bias.float().clone()
-        whole[2 * H : 3 * H] += rules.forget_bias
+        whole = bias.astype(np.float32)  # a copy
+        whole[2 * H : 3 * H] += np.float32(rules.forget_bias)
         self.bias = gates.order(whole)
         self.matrices = [PackedMatrix(matrix, gates, most=most) for matrix in (w_x, w_h)]
         if projection is not None:
@@ -62,7 +59,7 @@ class Direction:
             self.matrices[0].address,
             self.matrices[1].address,
             None if projection is None else self.matrices[2].address,
-            self.bias.data_ptr(),
+            self.bias.ctypes.data,
             _shape(w_x)[1],
             H,
             H if projection is None else _shape(projection)[0],
@@ -70,61 +67,61 @@ class Direction:
         )
 
 
-class CompiledLstm(nn.Module):
-    """One layer; called like an `LstmLayer`. Holds no parameters: its matrices are laid out for this machine."""
+class CLstm:
+    """One layer; its matrices are laid out for this machine."""
 
     def __init__(
         self,
         library: CLibrary,
-        w_x: Iterable[Matrix],
-        w_h: Iterable[Matrix],
-        bias: Tensor,
-        projection: Iterable[Matrix] | None,
+        w_x: Iterable[ArrayMatrix],
+        w_h: Iterable[ArrayMatrix],
+        bias: Floats,
+        projection: Iterable[ArrayMatrix] | None,
         rules: LstmRules,
     ) -> None:
-        super().__init__()
         self.library = library
         outs = [None] * len(bias) if projection is None else projection
-        self.directions = [
-            Direction(library, *parts, rules) for parts in zip(w_x, w_h, bias.unbind(), outs, strict=True)
-        ]
+        self.directions = [Direction(library, *parts, rules) for parts in zip(w_x, w_h, bias, outs, strict=True)]
 
-    @torch.no_grad()
-    def forward(
-        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
-    ) -> tuple[Tensor, LstmState]:
-        x = x.float().contiguous()  # (R, N, D)
-        h, c = (copy_of(part.float()) for part in state)  # (R, B, P), (R, B, H)
-        kept = None if keep is None else keep.float().contiguous()  # (R, N)
-        self._check(x, h, c, steps, kept)
-        out = x.new_empty(*x.shape[:2], h.shape[2])  # (R, N, P)
+    def __call__(
+        self, x: Floats, h: Floats, c: Floats, steps: Sequence[int], *, keep: Floats | None = None
+    ) -> tuple[Floats, Floats, Floats]:
+        """Packed input (R, N, D) and a state (R, B, P), (R, B, H) to output (R, N, P) and the state behind it.
+
+        All are float32; `keep` (R, N) or none: 0 starts a row anew before that step.
+        """
+        x = np.ascontiguousarray(x)
+        h, c = h.copy(), c.copy()
+        kept = None if keep is None else np.ascontiguousarray(keep)
+        self._check(x, h, c, tuple(steps), kept)
+        out = np.empty((*x.shape[:2], h.shape[2]), np.float32)  # (R, N, P)
         told = (ctypes.c_int32 * len(steps))(*steps)
         stretch = min(STRETCH_BYTES // (16 * c.shape[2]), x.shape[1])
         tasks: list[Callable[[], int]] = []
         for r, direction in enumerate(self.directions):
-            places = [tensor[r].data_ptr() for tensor in (h, c, out)]
-            masked = None if kept is None else kept[r].data_ptr()
+            places = [array[r].ctypes.data for array in (h, c, out)]
+            masked = None if kept is None else kept[r].ctypes.data
             layer = ctypes.byref(direction.structure)
-            for first, end in pairwise(_shares(steps, -(-thread_count() // len(self.directions)))):
+            for first, end in pairwise(_shares(tuple(steps), -(-thread_count() // len(self.directions)))):
                 run = partial(self.library.elmokit_lstm, layer, len(steps), told, first, end, stretch)
-                tasks.append(partial(run, x[r].data_ptr(), masked, *places))
+                tasks.append(partial(run, x[r].ctypes.data, masked, *places))
         side_by_side(tasks)
-        return out, LstmState(h, c)
+        return out, h, c
 
-    def _check(self, x: Tensor, h: Tensor, c: Tensor, steps: tuple[int, ...], keep: Tensor | None) -> None:
+    def _check(self, x: Floats, h: Floats, c: Floats, steps: tuple[int, ...], keep: Floats | None) -> None:
         """C would read and write beyond what does not fit."""
         R, N, B, layer = len(self.directions), sum(steps), h.shape[1], self.directions[0].structure
         expected = [(R, N, layer.inputs), (R, B, layer.outputs), (R, B, layer.cells), (R, N)]
         given = [x, h, c] if keep is None else [x, h, c, keep]
-        shapes = [tuple(part.shape) for part in given]
-        if shapes != expected[: len(given)] or any(part.device.type != "cpu" for part in given):
-            raise ValueError(f"x, h, c and keep are {shapes} on {x.device}; expected {expected[: len(given)]} on a CPU")
+        shapes = [part.shape for part in given]
+        if shapes != expected[: len(given)] or any(part.dtype != np.float32 for part in given):
+            raise ValueError(f"x, h, c and keep are {shapes} of {x.dtype}; expected {expected[: len(given)]}, float32")
         if any(before < rows for before, rows in pairwise((B, *steps, 0))):
             raise ValueError(f"steps {steps} of {B} rows; expected the longest first, so that no step has more rows")
 
 
-def _shape(matrix: Matrix) -> torch.Size:
-    return matrix.shape if isinstance(matrix, Tensor) else matrix.values.shape
+def _shape(matrix: ArrayMatrix) -> tuple[int, ...]:
+    return matrix.values.shape if isinstance(matrix, Int8Array) else matrix.shape
 
 
 def _shares(steps: tuple[int, ...], threads: int) -> list[int]:

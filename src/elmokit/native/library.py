@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from elmokit.kernels.cpu.c import build
+from elmokit.native import build
 
 WHOLE, PLACE = ctypes.c_int32, ctypes.c_void_p
 ARGUMENTS: dict[str, list[Any]] = {

@@ -1,0 +1,118 @@
+"""The recurrence and the token encoder of `elmokit.native` as torch modules: single calls into C for int8 and floats.
+
+`c_library()` is None if C cannot run here; callers then use torch's libraries.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elmokit.kernels.char_cnn import Filter
+from elmokit.kernels.cpu.int8 import Int8Matrix, Matrix
+from elmokit.kernels.reference import LstmState
+from elmokit.native.library import CLibrary, Compiled, c_library, compiled
+from elmokit.native.lstm import CLstm, Direction
+from elmokit.native.numbers import ArrayMatrix, Floats, Int8Array
+from elmokit.native.tokens import ArrayFilter, ArrayLinear, CompiledLinear, CTokens
+from elmokit.shape import LstmRules
+
+__all__ = ["CLibrary", "Compiled", "CompiledLstm", "CompiledTokens", "Linear", "as_arrays", "c_library", "compiled"]
+
+
+class Linear(NamedTuple):
+    """A matrix and its bias."""
+
+    matrix: Matrix
+    bias: Tensor
+
+
+class CompiledLstm(nn.Module):
+    """One layer; called like an `LstmLayer`. Holds no parameters: its matrices are laid out for this machine."""
+
+    def __init__(
+        self,
+        library: CLibrary,
+        w_x: Iterable[Matrix],
+        w_h: Iterable[Matrix],
+        bias: Tensor,
+        projection: Iterable[Matrix] | None,
+        rules: LstmRules,
+    ) -> None:
+        super().__init__()
+        outs = None if projection is None else map(as_arrays, projection)
+        self.layer = CLstm(library, map(as_arrays, w_x), map(as_arrays, w_h), _floats(bias), outs, rules)
+
+    @property
+    def directions(self) -> list[Direction]:
+        return self.layer.directions
+
+    @torch.no_grad()
+    def forward(
+        self, x: Tensor, state: LstmState, steps: tuple[int, ...], *, keep: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
+        given = [x, *state] if keep is None else [x, *state, keep]
+        if any(part.device.type != "cpu" for part in given):
+            raise ValueError(f"x, h, c and keep are on {[str(part.device) for part in given]}; expected all on a CPU")
+        kept = None if keep is None else _floats(keep)
+        out, h, c = self.layer(_floats(x), _floats(state.h), _floats(state.c), steps, keep=kept)
+        return torch.from_numpy(out), LstmState(torch.from_numpy(h), torch.from_numpy(c))
+
+
+class CompiledTokens(nn.Module):
+    """Word types (U, C) to vectors (U, P), in place of a `TokenEncoder` of characters alone."""
+
+    def __init__(
+        self,
+        library: CLibrary,
+        characters: Tensor,
+        filters: Sequence[Filter],
+        highways: Sequence[tuple[Linear, Linear]],
+        projection: Linear | None,
+        *,
+        pad: int | None,
+    ) -> None:
+        super().__init__()
+        self.encoder = CTokens(
+            library,
+            _floats(characters),
+            [ArrayFilter(*map(_floats, bank)) for bank in filters],
+            [(_linear(transform), _linear(gate)) for transform, gate in highways],
+            None if projection is None else _linear(projection),
+            pad=pad,
+        )
+
+    @property
+    def highways(self) -> list[list[CompiledLinear]]:
+        return self.encoder.highways
+
+    @property
+    def projection(self) -> CompiledLinear | None:
+        return self.encoder.projection
+
+    @torch.no_grad()
+    def forward(self, types: Tensor) -> Tensor:
+        if types.device.type != "cpu":
+            raise ValueError(f"words on {types.device}; expected them on a CPU")
+        return torch.from_numpy(self.encoder(types.numpy()))
+
+
+def as_arrays(matrix: Matrix) -> ArrayMatrix:
+    """The same memory; bfloat16 as its bits."""
+    if isinstance(matrix, Int8Matrix):
+        return Int8Array(matrix.values.numpy(), _floats(matrix.scale))
+    if matrix.dtype == torch.bfloat16:
+        bits = matrix.detach().view(torch.int16).numpy()
+        return bits.view(np.uint16)
+    return _floats(matrix)
+
+
+def _linear(linear: Linear) -> ArrayLinear:
+    return ArrayLinear(as_arrays(linear.matrix), _floats(linear.bias))
+
+
+def _floats(values: Tensor) -> Floats:
+    array: Floats = values.detach().float().numpy()
+    return array
