@@ -6,7 +6,7 @@ type. NumPy only: a batch can be made, saved or sent without torch.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,40 @@ def index_words(sentences: Sequence[Sentence]) -> WordIndex:
         row[1 : len(known) + 1] = known
         row[len(known) + 1] = 1
     return WordIndex(tuple(place), index, lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedOrder:
+    """Sentences in the packed, time-major order of the recurrence: rows sorted by length, longest first."""
+
+    lengths: NDArray[np.int64]  # (B,) in batch order
+    order: NDArray[np.int64]  # (B,) batch row of each sorted row
+    steps: tuple[int, ...]  # rows still running at each step
+    flat: NDArray[np.int64]  # (R, N) position in the flattened (B * T) batch; a backward direction's is reversed
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.int64], *, backward: Sequence[bool]) -> Self:
+        order = np.argsort(-lengths, kind="stable")
+        ranked = lengths[order]  # (B,) descending
+        T = int(ranked[0]) if len(ranked) else 0
+        steps = np.searchsorted(-ranked, -np.arange(T))  # (T,) rows longer than t
+        time = np.repeat(np.arange(T), steps)  # (N,)
+        row = np.arange(len(time)) - np.repeat(np.cumsum(steps) - steps, steps)  # (N,) sorted row
+        start = order[row] * T
+        mirrored = ranked[row] - 1 - time
+        flat = np.stack([start + (mirrored if turned else time) for turned in backward])
+        return cls(lengths, order, tuple(steps.tolist()), flat)
+
+    def back(self) -> NDArray[np.int64]:
+        """Where each position's directions stand among the packed rows of all directions, side by side. (B * T * R,)"""
+        R, N = self.flat.shape
+        rows = np.zeros((R, len(self.lengths) * len(self.steps)), np.int64)
+        np.put_along_axis(rows, self.flat, np.arange(R * N).reshape(R, N), axis=1)
+        return rows.T.reshape(-1)
+
+    def padding(self) -> NDArray[np.int64]:
+        """Positions of the flattened (B * T) batch that no word stands at."""
+        return np.flatnonzero(np.arange(len(self.steps)) >= self.lengths[:, None])
 
 
 def build_batch(sentences: Sequence[Sentence], codec: Codec) -> TokenBatch:

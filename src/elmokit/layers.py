@@ -15,7 +15,7 @@ The grammar works on arrays and tensors. torch is loaded only for tensors, so an
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,19 @@ class LayerChoice:
     def width(self, depth: int, width: int) -> int:
         """The size of the last axis that `apply` gives."""
         return width * len(self.indices(depth)) if self.kind == "concat" else width
+
+
+def mean_rows(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """(..., B, T, D), zero at padding, to means (..., B, D) over each sentence's positions (B,); zero without any."""
+    means: NDArray[Any] = values.sum(axis=-2) / np.maximum(counts, 1).astype(values.dtype)[:, None]
+    return means
+
+
+def unit_rows(values: NDArray[Any]) -> NDArray[Any]:
+    """Vectors (..., D) of length 1; zero vectors stay zero."""
+    length = np.sqrt(np.square(values).sum(axis=-1, keepdims=True))
+    scaled: NDArray[Any] = values / np.maximum(length, values.dtype.type(1e-12))
+    return scaled
 
 
 def _side_by_side(parts: list[Values]) -> Values:

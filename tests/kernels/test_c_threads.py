@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.kernels.cpu.c import _lstm as lstm
-from elmokit.kernels.cpu.c._threads import side_by_side
+from elmokit.native.threads import side_by_side
 
 
 class TestShares:

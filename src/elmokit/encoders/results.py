@@ -16,7 +16,7 @@ from elmokit.encoders._transfers import download, upload
 from elmokit.encoders.batches import BatchRunner, Placed
 from elmokit.errors import InputError
 from elmokit.kernels.cpu.copies import as_array, take_rows
-from elmokit.layers import LayerChoice, LayerStack
+from elmokit.layers import LayerChoice, LayerStack, mean_rows, unit_rows
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence
 
@@ -101,7 +101,7 @@ def per_sentence(values: Tensor, mask: Tensor, *, normalise: bool = False) -> li
     wanted = places[np.broadcast_to(real[:, None], places.shape)]  # (L * N,): sentence by sentence, layer by layer
     rows = widened(take_rows(values.reshape(-1, D), upload(wanted, values.device)))  # (L * N, D)
     if normalise:
-        rows = torch.nn.functional.normalize(rows, dim=-1)
+        rows = _normalised(rows)
     counts: list[int] = real.sum(axis=1).tolist()
     parts = download(rows, [L * count for count in counts])
     return [part.reshape(*layers, count, D) for part, count in zip(parts, counts, strict=True)]
@@ -113,14 +113,20 @@ def pooled(values: Tensor, mask: Tensor, *, normalise: bool = False) -> list[Vec
     On a CPU NumPy adds position after position, so that padding, which is zero, does not change a sum: torch groups
     positions by how many there are, and a sentence's mean would depend on the longest one in its batch.
     """
-    counts = mask.sum(dim=1).clamp(min=1)  # (B,)
-    wide = widened(values)
-    array = as_array(wide)
-    sums = wide.sum(dim=-2) if array is None else torch.from_numpy(np.add.reduce(array, axis=-2))  # (..., B, D)
-    means = sums / counts[:, None]
+    wide, counts = widened(values), mask.sum(dim=1)  # (B,)
+    if (array := as_array(wide)) is not None:
+        means = torch.from_numpy(mean_rows(array, counts.numpy()))
+    else:
+        means = wide.sum(dim=-2) / counts.clamp(min=1)[:, None]  # (..., B, D); padding is zero
     if normalise:
-        means = torch.nn.functional.normalize(means, dim=-1)
+        means = _normalised(means)
     return list(np.moveaxis(means.cpu().numpy(), -2, 0))
+
+
+def _normalised(rows: Tensor) -> Tensor:
+    if (array := as_array(rows)) is not None:
+        return torch.from_numpy(unit_rows(array))
+    return torch.nn.functional.normalize(rows, dim=-1)
 
 
 def widened(values: Tensor) -> Tensor:

@@ -106,7 +106,8 @@ class Place:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        return np.dtype(TYPES[self.dtype][0]).newbyteorder("<")
+        """NumPy's type; bfloat16, which it has not, is read as its bits."""
+        return np.dtype("uint16" if self.dtype == "BF16" else TYPES[self.dtype][0]).newbyteorder("<")
 
 
 @dataclass(frozen=True, slots=True)

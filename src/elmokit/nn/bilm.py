@@ -1,13 +1,13 @@
 """The bidirectional language model: token encoder, then stacked LSTMs whose directions never mix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from elmokit.batch import PackedOrder
 from elmokit.kernels import LstmState
 from elmokit.kernels.cpu.copies import as_array, sum_of, take_rows, zeros_of
 from elmokit.layers import LayerStack
@@ -120,27 +120,8 @@ def initialise(model: BiLM, *, seed: int) -> None:
         layer.bias.zero_()
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """Rows sorted by length, longest first. Computed on the host, from lengths alone."""
-
-    lengths: Ints  # (B,) in batch order
-    order: Ints  # (B,) batch row of each sorted row
-    steps: tuple[int, ...]  # rows still running at each step
-    flat: Ints  # (R, N) position in the flattened (B * T) batch, reversed per sentence for a backward direction
-
-    @classmethod
-    def of(cls, lengths: Ints, *, backward: Sequence[bool]) -> "Packing":
-        order = np.argsort(-lengths, kind="stable")
-        ranked = lengths[order]  # (B,) descending
-        T = int(ranked[0]) if len(ranked) else 0
-        steps = np.searchsorted(-ranked, -np.arange(T))  # (T,) rows longer than t
-        time = np.repeat(np.arange(T), steps)  # (N,)
-        row = np.arange(len(time)) - np.repeat(np.cumsum(steps) - steps, steps)  # (N,) sorted row
-        start = order[row] * T
-        mirrored = ranked[row] - 1 - time
-        flat = np.stack([start + (mirrored if turned else time) for turned in backward])
-        return cls(lengths, order, tuple(steps.tolist()), flat)
+class Packing(PackedOrder):
+    """The same on a device."""
 
     def places(self, device: torch.device) -> Tensor:
         return torch.from_numpy(self.flat).to(device)
@@ -165,7 +146,7 @@ class Packing:
                 take_rows(layer, rows, out=out)
         values = values.view(len(layers), B * T, R * P)
         if B * T > N:
-            padded = np.flatnonzero(np.arange(T) >= self.lengths[:, None])
+            padded = self.padding()
             if (array := as_array(values)) is not None:
                 array[:, padded] = 0
             else:

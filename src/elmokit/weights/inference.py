@@ -16,7 +16,7 @@ from elmokit.kernels.cpu.int8 import Matrix, widened
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.char_cnn import TokenEncoder
 from elmokit.nn.lstm import LstmLayer
-from elmokit.weights.pretrained import Pretrained, check_shapes, outline
+from elmokit.weights.pretrained import Pretrained, check_tensors, outline
 from elmokit.weights.storage import StoredTensors
 
 CPU_MODES = (torch.float32, torch.bfloat16, torch.int8)
@@ -28,7 +28,7 @@ def inference_model(pretrained: Pretrained, *, device: torch.device, dtype: torc
         if dtype == torch.int8:
             raise InputError(f"int8 runs on a CPU, not on {device}; choose dtype='bfloat16', 'float16' or 'auto' there")
         return pretrained.build(device=device, dtype=dtype)
-    check_shapes(pretrained.tensors, pretrained.config, pretrained.source)
+    check_tensors(pretrained.tensors, pretrained.config, pretrained.source)
     model = outline(pretrained.config)
     for k, layer in enumerate(model.lstm):
         assert isinstance(layer, LstmLayer)

@@ -9,11 +9,12 @@ from elmokit.formats.atomic import atomic_folder
 from elmokit.weights._folder import ReadOptions, read_folder
 from elmokit.weights.card import MARK
 from elmokit.weights.catalogue import find, is_name
+from elmokit.weights.described import BUNDLED as BUNDLED
+from elmokit.weights.described import DEFAULT
+from elmokit.weights.described import bundled_models as bundled_models
 from elmokit.weights.pretrained import Pretrained
 from elmokit.weights.storage import Dtype
 
-BUNDLED = Path(__file__).parents[1] / "models"  # one folder per model, in elmokit's own format
-DEFAULT = "en"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 SavedFormat = Literal["elmokit", "official"]
@@ -112,10 +113,6 @@ def save_pretrained(
     except OSError as error:
         raise WeightsError(f"{folder}: cannot be written ({error.strerror or error}); choose another place") from error
     return folder
-
-
-def bundled_models() -> list[str]:
-    return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
 
 
 def _read_file(path: Path, ask: ReadOptions) -> Pretrained:

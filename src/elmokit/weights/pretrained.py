@@ -2,33 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from elmokit.chars import BOS, EOS, N_BYTE_IDS, UNK, CodecSpec
-from elmokit.errors import InputError, WeightsError
+from elmokit.chars import BOS, EOS, UNK, CodecSpec
+from elmokit.errors import WeightsError
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.shape import BiLMConfig
 from elmokit.shape import parameter_shapes as parameter_shapes
-from elmokit.text import DeferredTokenizer, Tokenizer, load_tokenizer
+from elmokit.weights.described import Format as Format
+from elmokit.weights.described import TokenizerSpec as TokenizerSpec
+from elmokit.weights.described import check_codec as check_codec
+from elmokit.weights.described import check_range, check_shapes
+from elmokit.weights.described import choose_tokenizer as choose_tokenizer
 from elmokit.weights.storage import StoredTensors
-
-Format = Literal["elmokit", "official", "manylangs"]
-
-WORD_MARKS = ("<oov>", "<bos>", "<eos>")  # what ELMoForManyLangs' dictionaries must name
-LARGEST_WEIGHT = 1e6  # in trained models about 10; a flipped bit of an exponent makes 1e9 to 1e38
-CHARACTER_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
-
-
-class TokenizerSpec(NamedTuple):
-    """Which tokenizer a model was trained with; running it with another is refused unless asked for."""
-
-    name: str
-    version: int
 
 
 class SoftmaxTensors(NamedTuple):
@@ -96,7 +87,7 @@ class Pretrained:
 
     def build(self, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> BiLM:
         """The network with these weights, frozen and in evaluation mode; tensors already right are used, not copied."""
-        check_shapes(self.tensors, self.config, self.source)
+        check_tensors(self.tensors, self.config, self.source)
         model = outline(self.config)
         for name, _ in list(model.named_parameters()):
             owner, _, attribute = name.rpartition(".")
@@ -147,72 +138,16 @@ def outline_adaptive(words: int, width: int, cutoffs: tuple[int, ...]) -> Adapti
         return AdaptiveSoftmax(words, width, cutoffs=cutoffs)
 
 
-def check_shapes(tensors: Mapping[str, Tensor], config: BiLMConfig, source: str) -> None:
+def check_tensors(tensors: Mapping[str, Tensor], config: BiLMConfig, source: str) -> None:
     """Refuses tensors that are not exactly those of the config."""
-    expected = parameter_shapes(config)
-    for name, shape in expected.items():
-        if name not in tensors:
-            raise WeightsError(f"{source}: '{name}' is missing, expected a tensor of shape {shape}")
-        found = tensors.shape(name) if isinstance(tensors, StoredTensors) else tuple(tensors[name].shape)
-        if found != shape:
-            raise WeightsError(f"{source}: '{name}' has shape {found}, expected {shape}; config and weights do not fit")
-    if unknown := sorted(tensors.keys() - expected.keys()):
-        raise WeightsError(f"{source}: '{unknown[0]}' is not a weight of this model; config and weights do not fit")
+    if isinstance(tensors, StoredTensors):
+        shapes = {name: tensors.shape(name) for name in tensors}
+    else:
+        shapes = {name: tuple(values.shape) for name, values in tensors.items()}
+    check_shapes(shapes, config, source)
 
 
 def check_numbers(values: Tensor, what: str) -> None:
     """Refuses NaN, infinity and magnitudes that no training leads to, in one pass without a copy."""
     low, high = (float(end) for end in torch.aminmax(values)) if values.numel() else (0.0, 0.0)
-    if low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT:
-        return
-    bad = int((~torch.isfinite(values)).sum())
-    if bad:
-        raise WeightsError(f"{what} has {bad} of {values.numel()} values NaN or infinite; the file is damaged")
-    worst = low if -low > high else high
-    raise WeightsError(
-        f"{what} has a value of {worst:g}, but weights of a trained model lie within {LARGEST_WEIGHT:g}; the file is "
-        "damaged: fetch or copy it again"
-    )
-
-
-def check_codec(codec: CodecSpec, config: BiLMConfig, source: str) -> None:
-    """Refuses a codec whose rows would point outside the model's tables or lack a mark it cannot do without."""
-    tokens = config.tokens
-    if codec.kind == "bytes":
-        if tokens.word_dim or tokens.n_characters < N_BYTE_IDS:
-            raise WeightsError(f"{source}: {tokens.n_characters} characters, expected {N_BYTE_IDS} and no word vectors")
-        return
-    marks = (BOS, EOS, UNK) if codec.kind == "words" else WORD_MARKS
-    lists = (
-        ("words", codec.words, tokens.n_words if tokens.word_dim else None, marks),
-        ("characters", codec.characters, tokens.n_characters if tokens.char_dim else None, CHARACTER_MARKS),
-    )
-    for what, symbols, size, needed in lists:
-        if symbols is None and (size is None or codec.kind == "words"):
-            continue
-        if symbols is None or size != len(symbols):
-            found = "no" if symbols is None else len(symbols)
-            raise WeightsError(f"{source}: {found} {what} listed, but the model has {size or 'no'} {what}")
-        if missing := [mark for mark in needed if mark not in symbols]:
-            raise WeightsError(f"{source}: {', '.join(missing)} missing from the list of {what}")
-
-
-# Files of the older tools do not say how their text was cut. The official models read English; ManyLangs, anything.
-DEFAULTS = {"elmokit": "english", "official": "english", "manylangs": "unicode"}
-
-
-def choose_tokenizer(pretrained: Pretrained, given: str | Tokenizer | None, *, allow_other: bool) -> Tokenizer:
-    """The model's own; or the one given, if it is the same, if the model names none, or if another is allowed."""
-    own = pretrained.tokenizer
-    if given is None:
-        if own is None:
-            return load_tokenizer(DEFAULTS[pretrained.origin])
-        return DeferredTokenizer(own.name, own.version)
-    chosen = load_tokenizer(given) if isinstance(given, str) else given
-    if own is not None and (chosen.name, chosen.version) != (own.name, own.version) and not allow_other:
-        raise InputError(
-            f"tokenizer {chosen.name!r} version {chosen.version} was given, but {pretrained.source or 'the model'} "
-            f"was trained with {own.name!r} version {own.version} and would see words it never met; leave tokenizer "
-            f"out, give tokens instead of text, or pass allow_other_tokenizer=True"
-        )
-    return chosen
+    check_range(low, high, lambda: (int((~torch.isfinite(values)).sum()), values.numel()), what)

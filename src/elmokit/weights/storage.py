@@ -20,10 +20,11 @@ from elmokit.formats.tensors import NAMES, Stored
 from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
 from elmokit.native import numbers
 from elmokit.native.numbers import GROUP, OFFSET
+from elmokit.weights.described import SCALE as SCALE
+from elmokit.weights.described import check_stored
 
 Dtype = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-SCALE = ".scale"
 STEPS = 7
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 PIECE = 1024  # rows at a time: nothing as large as the whole matrix is made
@@ -105,19 +106,8 @@ class StoredTensors(Mapping[str, Tensor]):
         self.names = [n for n in held if not (n.endswith(SCALE) and n.removesuffix(SCALE) in held)]
         for name in self.names:
             values, scale = held[name], held.get(name + SCALE)
-            if scale is not None:
-                fours = (*values.shape[:-1], 2 * values.shape[-1] // GROUP) if values.ndim else ()
-                rows = values.dtype == torch.int8 and scale.shape == values.shape[: scale.ndim]
-                if not rows and not (values.dtype == torch.uint8 and scale.shape == fours):
-                    found = f"{values.dtype} of shape {tuple(values.shape)} with scales of shape {tuple(scale.shape)}"
-                    raise WeightsError(
-                        f"{source}: '{name}' is {found}, expected int8 and one scale per row, or four bits in uint8 "
-                        f"and one scale for {GROUP} numbers"
-                    )
-            elif not values.is_floating_point():
-                raise WeightsError(
-                    f"{source}: '{name}' has type {values.dtype}, expected floats, or int8 with '{name}{SCALE}'"
-                )
+            kind, scales = str(values.dtype).removeprefix("torch."), None if scale is None else tuple(scale.shape)
+            check_stored(name, kind, tuple(values.shape), scales, source)
 
     def __getitem__(self, name: str) -> Tensor:
         values, scale = self.held[name], self.held.get(name + SCALE)
