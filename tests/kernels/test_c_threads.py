@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.kernels.cpu.c import _lstm as lstm
+from elmokit.native import lstm
 from elmokit.native.threads import side_by_side
 
 

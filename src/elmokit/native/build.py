@@ -8,17 +8,13 @@ The package's build hook calls `build`. Needs a C compiler (`cc`, or what CC nam
 it runs before anything is installed.
 """
 
-import argparse
 import hashlib
 import os
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+# Every process that runs a model reads this file, for the digest; what only a build needs is imported in its functions.
 
 HERE = Path(__file__).resolve().parent
 HEADERS, SOURCES, CHOICE = ("products.h",), ("lstm.c", "tokens.c"), "variants.c"
@@ -54,6 +50,9 @@ def sources_digest() -> str:
 
 def compiler() -> list[str]:
     """Its command."""
+    import shlex
+    import shutil
+
     try:
         command = shlex.split(os.environ.get("CC", "")) or ["cc"]
     except ValueError as error:
@@ -69,6 +68,10 @@ def build(target: Path | None = None, *, variants: Mapping[str, str] | None = No
     `variants` gives the compiler's flags for each; default: all of those for its machine. One that the compiler does
     not know is left out.
     """
+    import shlex
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor
+
     command = compiler()
     given = variants or VARIANTS.get(machine := _machine(command))
     if given is None:
@@ -111,16 +114,20 @@ def up_to_date(target: Path | None = None) -> bool:
 
 def _machine(command: list[str]) -> str:
     """What the compiler compiles for."""
+    import subprocess
+
     try:
         told = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"{shlex.join(command)} does not say what it compiles for: {error}") from error
+        raise BuildError(f"{' '.join(command)} does not say what it compiles for: {error}") from error
     name = told.stdout.strip().partition("-")[0].lower()
     return MACHINES.get(name, name or "an unknown machine")
 
 
 def _run(command: list[str], out: Path) -> str | None:
     """None where the file was made; else what the compiler said."""
+    import subprocess
+
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, errors="replace", check=False)
     except (OSError, subprocess.SubprocessError) as error:
@@ -131,6 +138,8 @@ def _run(command: list[str], out: Path) -> str | None:
 
 
 def main() -> int:
+    import argparse
+
     parser = argparse.ArgumentParser(description="Build elmokit's C library with cc, or what CC names.")
     parser.add_argument("--output", type=Path, help="where to write it; default: into this folder, to be used")
     parser.add_argument("--if-stale", action="store_true", help="only if there is none of these sources")
