@@ -7,7 +7,7 @@ import models
 from elmokit.analysis.neighbours import find_neighbours, locate, require_word, static_neighbours
 from elmokit.encoders import Elmo
 from elmokit.encoders.static.table import WordTable
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, InputError
 from elmokit.index import Index
 from elmokit.text import Sentence
 
@@ -107,6 +107,16 @@ def test_static_neighbours_are_means_over_the_index_unless_given(index: Index, e
 def test_another_model_is_refused(index: Index) -> None:
     with pytest.raises(InputError, match="vectors of another model"):
         find_neighbours(index, Elmo(models.tiny(seed=1).pretrained, device="cpu"), "the play", word="play")
+
+
+def test_another_model_on_request(index: Index) -> None:
+    other = Elmo(models.tiny(seed=1).pretrained, device="cpu")
+    with pytest.warns(ElmokitWarning, match="going on with it, as asked"):
+        found = find_neighbours(index, other, "the play", word="play", allow_other_encoder=True)
+    assert found.contexts
+    narrow = Elmo(models.tiny(directions=(0,)).pretrained, device="cpu")
+    with pytest.raises(InputError, match="cannot be used instead"):
+        find_neighbours(index, narrow, "the play", word="play", allow_other_encoder=True)
 
 
 def test_a_word_that_is_nowhere(index: Index) -> None:

@@ -88,6 +88,13 @@ def test_train_evaluate_and_apply(cli: Cli, data: Path, model_folder: Path) -> N
     assert [(s["text"], s["start"], s["end"]) for s in records[1]["spans"]] == [("Cid", 9, 12), ("Ann", 18, 21)]
     assert cli("apply", output, "Ann left", "-o", data / "found.conll").code == 0
     assert (data / "found.conll").read_text(encoding="utf-8") == "Ann\tB-PER\nleft\tO\n\n"
+    printed = cli("apply", output, "Ann left. Bob sees\nCid.", "--conll")
+    assert printed.out == "Ann\tB-PER\nleft\tO\n.\tO\n\nBob\tB-PER\nsees\tO\nCid\tB-PER\n.\tO\n\n"
+    paragraph = "Ann left. Bob sees\nCid."
+    records = [json.loads(line) for line in cli("apply", output, paragraph, "--json").out.splitlines()]
+    spans = [span for record in records for span in record["spans"]]
+    assert [paragraph[span["start"] : span["end"]] for span in spans] == ["Ann", "Bob", "Cid"]
+    assert cli("apply", output, "Ann", "--conll", "--json").code == 2
     again = cli(*command(data, model_folder, output, *options(epochs=6)))
     assert "already trained" in again.err
     other = cli(*command(data, model_folder, output, *options(epochs=2)))

@@ -15,11 +15,12 @@ import elmokit
 import models
 from elmokit import Tagger, TaskModel
 from elmokit.encoders import Elmo
-from elmokit.errors import InputError, WeightsError
+from elmokit.encoders.changed import CAME_WITH
+from elmokit.errors import ElmokitWarning, InputError, WeightsError
 from elmokit.tasks.run import train_task
 from elmokit.tasks.saved import is_task_model
 from elmokit.tasks.tagging.task import NER
-from elmokit.weights import load_pretrained, save_pretrained
+from elmokit.weights import bundled, load_pretrained, save_pretrained
 from elmokit.weights.load import BUNDLED
 
 TEXT = "Ann sees the cat. New York sees Bob and New Delhi."
@@ -121,6 +122,44 @@ def test_another_encoder_is_refused(model: TaskModel[Any, Any], tmp_path: Path, 
     with pytest.raises(WeightsError, match=r"gone', which cannot be loaded .*say where that encoder is"):
         Tagger.from_pretrained(folder)
     assert Tagger.from_pretrained(folder, encoder=encoder_folder).predict(TEXT) == model.predict(TEXT)
+
+
+def test_another_encoder_on_request(model: TaskModel[Any, Any], tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "model")
+    with pytest.warns(ElmokitWarning, match=r"another encoder .*going on with it, as asked: results may be worse"):
+        other = Tagger.from_pretrained(folder, encoder=tiny_elmo(seed=5), allow_other_encoder=True)
+    assert other.predict(TEXT)
+    wider = Elmo(models.tiny(models.tiny_options(lstm={"n_layers": 1})).pretrained, device="cpu")
+    with pytest.raises(WeightsError, match=r"another number of layers or another width, so it cannot be used instead"):
+        Tagger.from_pretrained(folder, encoder=wider, allow_other_encoder=True)
+
+
+def test_the_bundled_model_has_changed(model: TaskModel[Any, Any], tmp_path: Path) -> None:
+    """A model that was trained on an earlier one says so, and how to get that."""
+    folder = model.save(tmp_path / "model", encoder_source="en")
+    with pytest.raises(WeightsError, match=r"The model 'en' that comes with elmokit has changed. .*git log -- src/elm"):
+        Tagger.from_pretrained(folder)
+    stated = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    stated["encoder"]["fingerprint"], (_, commit) = next(iter(CAME_WITH.items()))
+    del stated["checksum"]
+    (folder / "config.json").write_text(json.dumps(stated, indent=2), encoding="utf-8")
+    with pytest.raises(WeightsError, match=rf"has changed.*git worktree add ../old {commit}.*--allow-other-encoder"):
+        Tagger.from_pretrained(folder, encoder=tiny_elmo(seed=5))
+
+
+def test_ready_made_models_by_name(
+    model: TaskModel[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder_folder: Path
+) -> None:
+    monkeypatch.setattr(bundled, "BUNDLED", tmp_path / "models")
+    folder = model.save(tmp_path / "models" / "tasks" / "names")
+    monkeypatch.chdir(tmp_path)
+    ready = Tagger.from_pretrained("names", encoder=encoder_folder)
+    assert (ready.source, ready.predict(TEXT)) == (str(folder), model.predict(TEXT))
+    with pytest.raises(WeightsError, match=r"no task model.*By name come with elmokit: names"):
+        Tagger.from_pretrained("nouns")
+    model.save(tmp_path / "names")
+    with pytest.warns(ElmokitWarning, match="the folder names here is taken, not the model names that comes with"):
+        assert Tagger.from_pretrained("names", encoder=encoder_folder).source == "names"
 
 
 def test_a_model_may_hold_its_encoder(model: TaskModel[Any, Any], tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def find_neighbours(
     same_word: bool = False,
     exact: bool = False,
     static: WordTable | None = None,
+    allow_other_encoder: bool = False,
 ) -> Neighbours:
     """The k contexts of the corpus that are most like a word in its sentence, and its k static neighbours.
 
@@ -67,11 +68,12 @@ def find_neighbours(
                     tokens, counted from 0, if it occurs more than once
     same_word       only contexts of the same word
     exact           compare all vectors, even if there is an approximate index
+    allow_other_encoder  go on, with a warning, if the index was made with another model of the same form
     static          vectors for the static neighbours; default the means of each word's vectors over the index
 
     Copies of a sentence count once, and copies of the given sentence not at all.
     """
-    index.manifest.check_encoder(encoder, index.folder)
+    index.manifest.check_encoder(encoder, index.folder, allow_other=allow_other_encoder)
     given = encoder.tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence
     place = locate(given, word=word, position=position)
     vector = encoder.encode_tokens(given, layers=index.settings.layers)[place].astype(np.float32)  # (D,)

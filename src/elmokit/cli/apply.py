@@ -5,12 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.flags import OLD_ENCODER, Device, Json, MovedEncoderOption, old_spellings
+from elmokit.cli.flags import OLD_ENCODER, AllowOtherEncoder, Device, Json, MovedEncoderOption, old_spellings
 
 
 @old_spellings(OLD_ENCODER)
 def apply(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Task model made by elmokit train.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER|NAME", help="Task model made by elmokit train, or the name of one that comes with elmokit."
+        ),
+    ],
     inputs: Annotated[
         list[str],
         typer.Argument(metavar="FILE|TEXT", help="Files, folders, patterns, - for standard input, or text."),
@@ -20,7 +25,11 @@ def apply(
         typer.Option("--output", "-o", metavar="FILE", help="File to write: .jsonl or, for some tasks, .conll."),
     ] = None,
     encoder: MovedEncoderOption = None,
+    allow_other_encoder: AllowOtherEncoder = False,
     json_output: Json = False,
+    conll_output: Annotated[
+        bool, typer.Option("--conll", help="Print CoNLL columns, for tasks that have them.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Run a task model on text.
@@ -28,9 +37,11 @@ def apply(
         elmokit apply model "Jane lives in Paris. Bob does not."
         elmokit apply model letters.txt -o found.jsonl
         cat letters.txt | elmokit apply model - -o found.conll
+        elmokit apply ner "Jane lives in Paris. Bob does not." --json
 
-    JSON has one object per example (for most tasks, a sentence), with its text. Offsets are in characters, from the
-    beginning of the text or line.
+    Text may be whole paragraphs. What is found is marked, in colour on a terminal. A bare name such as ner is one of
+    `elmokit models`, unless a folder of that name is here. JSON has one object per example (for most tasks, a
+    sentence), with its text. Offsets are in characters, from the beginning of the text or line.
     """
     from json import dumps
 
@@ -46,10 +57,14 @@ def apply(
     from elmokit.formats.streams import mend
     from elmokit.tasks.saved import TaskModel
 
+    if json_output and conll_output:
+        raise typer.BadParameter("give one of --json and --conll")
     sources = [(argument, is_source(argument)) for argument in inputs]  # a wrong name is an error before a model loads
     if output is not None and output.suffix not in (".jsonl", ".conll"):
         raise InputError(f"{output}: expected a name that ends in .jsonl or .conll")
-    loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(folder, encoder=encoder, device=device)
+    loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
+        folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
+    )
     task, examples = loaded.task, []
     for argument, is_file in sources:
         if not is_file:
@@ -61,6 +76,8 @@ def apply(
         found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
     if json_output:
         print_json(task.record(example, prediction) for example, prediction in found)
+    elif conll_output:
+        typer.echo("".join(task.conll(example, prediction) for example, prediction in found), nl=False)
     elif output is None:
         console = Console(highlight=False, soft_wrap=True)
         for example, prediction in found:

@@ -5,14 +5,20 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.flags import OLD_ENCODER, Device, Json, MovedEncoderOption, old_spellings
+from elmokit.cli.flags import OLD_ENCODER, AllowOtherEncoder, Device, Json, MovedEncoderOption, old_spellings
 
 
 @old_spellings(OLD_ENCODER)
 def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Task model made by elmokit train.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Task model made by elmokit train, or the name of one that comes with elmokit."
+        ),
+    ],
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Labelled files, each scored on its own.")],
     encoder: MovedEncoderOption = None,
+    allow_other_encoder: AllowOtherEncoder = False,
     device: Device = "auto",
     json_output: Json = False,
 ) -> None:
@@ -27,7 +33,9 @@ def evaluate(
     from elmokit.cli.show import print_json
     from elmokit.tasks.saved import TaskModel
 
-    loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(folder, encoder=encoder, device=device)
+    loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
+        folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
+    )
     for file in files:
         examples = loaded.task.read(file, loaded.setup.settings)
         for remark in loaded.task.remarks(examples, loaded.setup.settings):

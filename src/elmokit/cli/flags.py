@@ -44,6 +44,12 @@ MovedEncoderOption = Annotated[
     str | None,
     typer.Option("--model", "-m", metavar="MODEL", help="Where the encoder is, if not where it was in training."),
 ]
+AllowOtherEncoder = Annotated[
+    bool,
+    typer.Option(
+        "--allow-other-encoder", help="Go on, with a note, with a model that is not the one this was made with."
+    ),
+]
 BiLMOption = Annotated[
     str | None,
     typer.Option(

@@ -100,7 +100,10 @@ def _stored_vectors(path: "Path") -> dict[str, Any] | None:
 
 
 def _task_config(folder: "Path") -> dict[str, Any] | None:
-    """What a folder of a task model says of itself; None for any other place."""
+    """What a folder of a task model says of itself, or one that comes with elmokit by its name; None for the rest."""
+    from elmokit.weights.bundled import bundled_task
+
+    folder = folder if folder.is_dir() else bundled_task(str(folder)) or folder
     if not (folder / "weights.safetensors").is_file():
         return None
     from elmokit.config import plain

@@ -134,7 +134,7 @@ def read_words(path: Path) -> tuple[str, ...]:
     return words
 
 
-def load_indexed(index: "Index", model: str | None, *, device: str) -> "Encoder":
+def load_indexed(index: "Index", model: str | None, *, device: str, allow_other: bool = False) -> "Encoder":
     """The model that an index was made with, from where it was then, unless another place is given."""
     import warnings
 
@@ -143,7 +143,7 @@ def load_indexed(index: "Index", model: str | None, *, device: str) -> "Encoder"
 
     known = index.manifest.source
     encoder = load_encoder(model or (known if Path(known).exists() else None), device=device)
-    index.manifest.check_encoder(encoder, index.folder)
+    index.manifest.check_encoder(encoder, index.folder, allow_other=allow_other)
     here, there = encoder.arithmetic, index.manifest.arithmetic
     if there and here not in there:
         warnings.warn(

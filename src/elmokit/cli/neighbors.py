@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmokit.cli.flags import OLD_JSONL, Device, Json, Tokenized, old_spellings
+from elmokit.cli.flags import OLD_JSONL, AllowOtherEncoder, Device, Json, Tokenized, old_spellings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,7 @@ def neighbors(
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="MODEL", help="Where the index's model is, if it was moved.")
     ] = None,
+    allow_other_encoder: AllowOtherEncoder = False,
     device: Device = "auto",
 ) -> None:
     """Find the contexts in which a word is used as it is in your sentence.
@@ -66,7 +67,7 @@ def neighbors(
         if not isinstance(loaded, WordTable):
             raise InputError(f"{static}: a fastText .bin has no list of vectors to search; give its .vec")
         table = loaded
-    encoder = load_indexed(opened, model, device=device)
+    encoder = load_indexed(opened, model, device=device, allow_other=allow_other_encoder)
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     sentence = cut.tokenize(mend(text)[0])
     found = find_neighbours(
@@ -79,6 +80,7 @@ def neighbors(
         same_word=same_word,
         exact=exact,
         static=table,
+        allow_other_encoder=allow_other_encoder,
     )
     if json_output:
         print_json(_records(found))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from elmokit.config import Count, Positive, Size, check, plain, read_json
+from elmokit.encoders.changed import check_same_encoder
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import ElmokitWarning, InputError
 from elmokit.formats.atomic import write_text
@@ -92,13 +93,16 @@ class Manifest:
         """With this run in the place of run `number`, or behind the last."""
         return replace(self, runs=(*self.runs[:number], run, *self.runs[number + 1 :]))
 
-    def check_encoder(self, encoder: Encoder, folder: Path) -> None:
-        """Vectors of two models say nothing of each other."""
-        if encoder.fingerprint != self.model:
-            raise InputError(
-                f"{folder} holds vectors of another model ({self.source}) than {encoder.source}; use that model, or "
-                "make an index of its own for this one"
-            )
+    def check_encoder(self, encoder: Encoder, folder: Path, *, allow_other: bool = False) -> None:
+        """Vectors of two models say nothing of each other: refused, or with `allow_other` a warning."""
+        check_same_encoder(
+            encoder,
+            fingerprint=self.model,
+            source=self.source,
+            holder=str(folder),
+            allow_other=allow_other,
+            fits=self._width_of(encoder) == self.width,
+        )
         tokenizer = f"{encoder.tokenizer.name} {encoder.tokenizer.version}"
         if tokenizer != self.tokenizer:
             warnings.warn(
@@ -107,6 +111,13 @@ class Manifest:
                 ElmokitWarning,
                 stacklevel=1,
             )
+
+    def _width_of(self, encoder: Encoder) -> int | None:
+        """Of the vectors that an encoder would give here; None where it lacks the layers."""
+        try:
+            return LayerChoice.parse(self.settings.layers).width(encoder.depth, encoder.width)
+        except InputError:
+            return None
 
     @property
     def arithmetic(self) -> tuple[str, ...]:

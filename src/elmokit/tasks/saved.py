@@ -25,6 +25,7 @@ import torch
 
 from elmokit.config import Positive, checksum_of, read_json, revive
 from elmokit.encoders import Elmo, Encoder, load_encoder
+from elmokit.encoders.changed import check_same_encoder
 from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError, WeightsError
 from elmokit.formats.atomic import atomic_folder, write_text
@@ -37,6 +38,7 @@ from elmokit.tasks.task import Network, Scores, Task
 from elmokit.tasks.train import Epoch, Trained
 from elmokit.tasks.words import SPECIAL, WordReader, WordVocabulary, describe_mixes
 from elmokit.text import Tokenizer, load_tokenizer
+from elmokit.weights.bundled import find_task_model, list_bundled
 from elmokit.weights.load import BUNDLED
 from elmokit.weights.storage import stored
 from elmokit.weights.symbols import read_symbols, write_symbols
@@ -127,9 +129,14 @@ class TaskModel(Generic[G, A]):
         *,
         encoder: Encoder | str | Path | None = None,
         device: str | torch.device = "auto",
+        allow_other_encoder: bool = False,
     ) -> Self:
-        """A saved model. `encoder` is needed where the one it was trained with is no longer where it was."""
-        folder = Path(folder).expanduser()
+        """A saved model: its folder, or the name of one that comes with elmokit.
+
+        `encoder` is needed where the one it was trained with is no longer where it was. Another one is refused, or with
+        `allow_other_encoder` taken with a warning, if its vectors have the same form.
+        """
+        folder = find_task_model(folder)
         stated = read_description(folder)
         task = load_task(stated.task)
         if cls.task_class:
@@ -140,7 +147,7 @@ class TaskModel(Generic[G, A]):
         network = _load_network(task, folder, stated)
         reader = WordReader(_load_words(folder, stated, network), network.features.config)
         trained = _load_log(folder, stated)
-        used = _find_encoder(folder, stated, encoder, device)
+        used = _find_encoder(folder, stated, encoder, device, allow_other=allow_other_encoder)
         model = cls(task, network, reader, setup, encoder=used, device=device, trained=trained)
         named, mine = stated.tokenizer, model.tokenizer
         if (mine.name, mine.version) != (named.name, named.version):
@@ -278,7 +285,11 @@ def read_description(folder: Path) -> Description:
     """What a folder of a task model says of itself."""
     path = folder / CONFIG
     if not path.is_file():
-        raise WeightsError(f"{folder}: no task model, {CONFIG} is missing; `elmokit train` makes one")
+        ready = ", ".join(model.name for model in list_bundled() if model.kind != "model") or "none"
+        raise WeightsError(
+            f"{folder}: no task model, {CONFIG} is missing; `elmokit train` makes one. By name come with elmokit: "
+            f"{ready}"
+        )
     values = read_json(path, dict[str, Any], what="the description of a task model", advice=COPY, error=WeightsError)
     if values.get("format") != FORMAT:
         raise WeightsError(f"{path}: not a task model ('format' is {values.get('format')!r}, expected {FORMAT!r})")
@@ -335,9 +346,14 @@ def _load_log(folder: Path, stated: Description) -> Trained | None:
 
 
 def _find_encoder(
-    folder: Path, model: Description, given: Encoder | str | Path | None, device: str | torch.device
+    folder: Path,
+    model: Description,
+    given: Encoder | str | Path | None,
+    device: str | torch.device,
+    *,
+    allow_other: bool,
 ) -> Encoder | None:
-    """The encoder that the model was trained with, from where it is; another is refused."""
+    """The encoder that the model was trained with, from where it is; another is refused unless `allow_other`."""
     stated = model.encoder
     if stated is None:
         return None
@@ -352,12 +368,15 @@ def _find_encoder(
                 f"{folder}: trained on the layers of {stated.source!r}, which cannot be loaded ({error}); say where "
                 "that encoder is"
             ) from error
-    if encoder.fingerprint != stated.fingerprint:
-        raise WeightsError(
-            f"{folder}: trained on the layers of {stated.source!r} (fingerprint {stated.fingerprint}, tokenizer "
-            f"{model.tokenizer.name}), but {encoder.source!r} is another encoder (fingerprint {encoder.fingerprint}), "
-            "whose vectors the network does not know; give the one it was trained with, or train again"
-        )
+    check_same_encoder(
+        encoder,
+        fingerprint=stated.fingerprint,
+        source=stated.source,
+        holder=str(folder),
+        allow_other=allow_other,
+        fits=(len(encoder.layer_names), encoder.width) == (len(stated.layers), stated.width),
+        error=WeightsError,
+    )
     return encoder
 
 

@@ -5,9 +5,11 @@ The header of a card (README.md) says what it is. Besides the fields that hubs r
 """
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from elmokit.errors import ElmokitWarning
 from elmokit.weights.load import BUNDLED
 
 TASKS = "tasks"
@@ -27,17 +29,31 @@ class Bundled:
     folder: Path
 
 
-def list_bundled(place: Path = BUNDLED) -> list[Bundled]:
-    """Models first, then task models, each by name."""
+def list_bundled(place: Path | None = None) -> list[Bundled]:
+    """Models first, then task models, each by name; `place` is another folder than the package's."""
+    place = place or BUNDLED
     models = [_read(path.parent, "model") for path in sorted(place.glob("*/config.json"))]
     tasks = [path.parent for path in sorted(place.glob(f"{TASKS}/*/config.json"))]
     return models + [_read(folder, str(_config(folder).get("task") or folder.name)) for folder in tasks]
 
 
-def bundled_task(name: str, place: Path = BUNDLED) -> Path | None:
+def bundled_task(name: str, place: Path | None = None) -> Path | None:
     """The folder of the ready-made task model of that name, if there is one."""
-    folder = place / TASKS / name
+    folder = (place or BUNDLED) / TASKS / name
     return folder if name.isidentifier() and (folder / "config.json").is_file() else None
+
+
+def find_task_model(given: str | Path) -> Path:
+    """The folder of a task model. A folder on this machine wins over a ready-made model of that name, with a note."""
+    folder, ready = Path(given).expanduser(), bundled_task(str(given))
+    if ready is None or folder == ready:
+        return folder
+    if not folder.is_dir():
+        return ready
+    warnings.warn(
+        f"the folder {given} here is taken, not the model {given} that comes with elmokit", ElmokitWarning, stacklevel=3
+    )
+    return folder
 
 
 def _read(folder: Path, kind: str) -> Bundled:
