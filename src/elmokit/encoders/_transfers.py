@@ -1,7 +1,6 @@
-"""Numbers to a CUDA device and back without needless waiting, through page-locked memory; on a CPU plain arrays.
+"""Numbers to a CUDA device and back through page-locked memory, without needless waiting; on a CPU plain arrays.
 
-Page-locked memory is borrowed for the time of a copy only: torch keeps it for the next one. What is handed out is
-ordinary memory that nobody writes to again.
+Page-locked memory is borrowed for a copy only. What is handed out is ordinary memory that nobody writes to again.
 """
 
 import math

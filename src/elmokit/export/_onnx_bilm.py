@@ -1,13 +1,11 @@
 """The biLM as an ONNX graph: types (U, W), index (B, T) and lengths (B,) to all layers (L, B, T, D) and their mask.
 
 ONNX's own LSTM has neither projection nor clips, so the recurrence is a Scan over time steps whose body is written out
-here. The input products stand before it: they need no state, so all steps share one matrix product. A batch is padded,
-and a sentence that has ended runs on over padding until the longest ends; what it makes there is masked. U, W, B and T
-may differ from run to run: types are the rows of the batch's distinct words, cut after the longest if rows are
-padded (see `elmokit.export.session`).
+here. The input products stand before it, as one product for all steps. Batches are padded, and padding is masked. U, W,
+B and T may differ from run to run; rows are cut after the longest word (see `elmokit.export.session`).
 
-Weights may be stored smaller than they are computed with: float16, or int8 with a scale per row, as
-`elmokit.weights.storage` rounds them. Plain casts and products restore them, which a runtime does once, on loading.
+Weights may be stored as float16, or as int8 with a scale per row, as `elmokit.weights.storage` rounds them; casts and
+products in the graph restore them.
 """
 
 from collections.abc import Callable, Mapping

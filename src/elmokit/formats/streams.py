@@ -1,8 +1,7 @@
 """Files and standard input to lines of text: decompressed, decoded, newlines made alike, bad bytes counted.
 
-Only `\\n` and `\\r\\n` end a line: U+2028, U+0085 and form feeds stand inside sentences of real corpora and must not
-shift line numbers. Compression is recognised by the first bytes, since names may be wrong; the name shows if a file is
-not what it claims.
+Only `\\n` and `\\r\\n` end a line: U+2028, U+0085 and form feeds stand inside sentences of real corpora. Compression
+is recognised by the first bytes, not by the name.
 """
 
 import bz2

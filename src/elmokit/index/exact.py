@@ -1,8 +1,7 @@
-"""Exact search: every stored vector is looked at, some thousand at a time.
+"""Exact search: every stored vector is compared, some thousand at a time.
 
-Likeness is the cosine of what is left of two vectors when the index's mean is taken off. Contextual vectors crowd into
-one direction, more so in some layers and models than in others, and without the mean everything is like everything.
-The mean grows with the index, so vectors are stored as they came and it is taken off here.
+Vectors are compared by the cosine after the index's mean is subtracted from both: contextual vectors share one large
+direction, which would make everything alike. The mean changes as the index grows, so it is subtracted here.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,8 @@
 """Character convolutions of word types, the maximum over positions, the activation. Plain torch, any device.
 
-A convolution is a matrix product over windows: window p of a word is a contiguous run of its embedded characters. The
-windows are copied out, which is little beside what comes of them, so that one product does all words. Behind a word's
-last character every window holds padding only, and equal windows give equal values: one of them is computed, the others
-are left out. That is exact, and a word of seven letters in a row of fifty needs about ten windows. Words are taken in
-order of length, so that those computed together need the same number of windows.
+A convolution is a matrix product over windows, runs of a word's embedded characters, which are copied out. Behind a
+word's last character all windows are equal, so one of them is computed: a word of seven letters in a row of fifty needs
+about ten windows. Words are taken in order of length, so that those computed together need the same number.
 """
 
 from collections.abc import Sequence

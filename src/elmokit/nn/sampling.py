@@ -1,17 +1,12 @@
-"""Negatives for the sampled softmax, log-uniform over frequency ranks, and the corrections that make them right.
+"""Negatives for the sampled softmax, log-uniform over frequency ranks, and the corrections of their scores.
 
-Three ways, named by how words are drawn:
-
-- `distinct` (default): exactly S different words by systematic sampling. Word w enters with a known probability pi_w,
-  frequent words with nearly 1. A negative's score is lowered by log pi_w, and the target's own score is left alone,
-  so the expected partition sum is the full one (Horvitz and Thompson 1952), with less variance than drawing with
-  replacement.
+- `distinct` (default): exactly S different words by systematic sampling. Word w enters with probability pi_w. A
+  negative's score is lowered by log pi_w, the target's own is not, so the expected partition sum is the full one
+  (Horvitz and Thompson 1952), with less variance than drawing with replacement.
 - `repeated`: S draws with replacement. A negative's score is lowered by the log of its expected count S * q_w; the
-  target's own score is left alone once its accidental hits are dropped. The expected partition sum is the full one
-  here too.
-- `published`: drawn as `distinct`, but target and negatives alike are lowered by log pi_w, as bilm-tf's loss does.
-  This is the probability of the target given the drawn set: not an estimate of the partition sum, but with the same
-  optimum.
+  target's own is not, once its accidental hits are dropped. The expected partition sum is the full one here too.
+- `published`: drawn as `distinct`, but target and negatives are lowered by log pi_w, as in bilm-tf: the probability of
+  the target given the drawn set. No estimate of the partition sum, but with the same optimum.
 
 Do not correct the target by an *expected count*, which for frequent words is far above 1.
 """

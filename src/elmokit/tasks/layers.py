@@ -1,10 +1,8 @@
 """Where the layers of a task's sentences come from: a table made once, the running encoder, or an encoder in training.
 
-`LayerTable` holds every layer of every token of a data set in float16, in memory or mapped from a file, so that an
-epoch costs the task alone. A file is named after the encoder's fingerprint and the tokens, so that another model or
-another text never finds it. It appears whole or not at all and ends with a checksum; a damaged file is made again. An
-encoder that runs for predictions is rounded the same way: a saved model reads the numbers that its network was trained
-on. A fine-tuned encoder has no table.
+`LayerTable` holds every layer of every token of a data set in float16, in memory or mapped from a file. The file is
+named after the encoder's fingerprint and the tokens, appears whole or not at all and ends with a checksum; a damaged
+one is made again. An encoder that runs for predictions is rounded the same way. A fine-tuned encoder has no table.
 """
 
 import hashlib

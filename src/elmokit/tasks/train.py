@@ -1,7 +1,7 @@
 """The one trainer of all tasks: seeded, scored after every epoch, the best kept, stopped when nothing gets better.
 
 Everything random in an epoch comes from (seed, epoch), and a checkpoint is written after each: a training that was
-killed and started again loses at most the epoch it was in, and ends where it would have ended.
+killed resumes after its last whole epoch and ends with the same weights.
 """
 
 import copy

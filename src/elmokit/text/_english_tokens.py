@@ -1,8 +1,7 @@
 """The one expression that finds the next English token; `english` says what it cuts and why.
 
-Two things keep it quick. Plain words before a space or a comma match the first branch; the others go through gates,
-look-aheads that let only a word before an apostrophe try the contractions, and so on. And it is linear on any input:
-repeats are possessive or bounded, and what is looked at ahead is either bounded or consumed.
+Plain words before a space or a comma match the first branch; the others go through look-aheads that let only a word
+before an apostrophe try the contractions, and so on. It is linear on any input: repeats are possessive or bounded.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Weight names as data: a table says where each of `BiLM`'s parameters stands in a file, for reading and writing.
 
-A file's array is made of *parts*: views of parameters, turned as the file has them, one below the other. Since a view
-writes through, filling the views from the array reads a file, and joining them writes it.
+A file's array is made of *parts*: views of parameters, turned as the file has them, one below the other. Filling the
+views from the array reads a file; joining them writes it.
 """
 
 import re

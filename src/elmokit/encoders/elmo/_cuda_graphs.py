@@ -1,11 +1,8 @@
-"""Small batches on CUDA, replayed as graphs: a sentence of twenty words is a hundred launches, each over in a moment.
+"""Small batches on CUDA, replayed as graphs: a sentence of twenty words is a hundred launches of a few microseconds.
 
-A graph has one shape, so a small batch is filled up to the next of few: rows to a power of two, steps to a multiple of
-eight. Filling changes nothing: rows never meet, and in each direction a sentence is over before its filling begins.
-A few new words go through the token encoder in the same way. A shape is recorded when it comes for the second time,
-since recording takes as long as many runs; where it fails, everything runs without graphs from then on.
-
-On wherever there is CUDA; the environment variable ELMOKIT_GRAPHS=0 switches it off.
+A small batch is padded to one of few shapes: rows to a power of two, steps to a multiple of eight. Padding changes no
+vector. A few new words go through the token encoder in the same way. A shape is recorded when it comes for the second
+time; where recording fails, everything runs without graphs from then on. ELMOKIT_GRAPHS=0 switches graphs off.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Copies and sums of rows between calls into C, on a CPU by the calling thread alone.
 
-Torch would wake its threads for each of these. A copy of some megabytes gains little by that, waits a while if another
-program has the core, and leaves the threads spinning beside the C that runs next. Elsewhere than on a CPU, and where
-gradients are wanted, torch does it.
+Torch would wake its threads for each of them and leave them spinning beside the C that runs next. On other devices, and
+where gradients are needed, torch does it.
 """
 
 from typing import Any

@@ -1,10 +1,8 @@
 """The character convolutions on CUDA: product, maximum over positions and activation in one kernel per filter width.
 
 Words are sorted by length, and a tile of them runs over as many positions as its longest word needs (see
-`elmokit.kernels.char_cnn`: the windows left out hold padding only and equal the last one computed). The products stay
-in registers; what reaches memory is the maximum and, for the backward pass, where it was. The gradient goes to that
-position alone, so the backward kernel repeats the loop with the gradient masked by position: two products per window,
-at the tensor cores' speed, instead of scattered sums.
+`elmokit.kernels.char_cnn`). Only the maximum reaches memory and, for the backward pass, its position. The gradient goes
+to that position alone: the backward kernel repeats the loop with the gradient masked by position.
 """
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 

@@ -1,8 +1,8 @@
 """Exact counts of all distinct words in bounded memory: sorted runs on disk, merged at the end.
 
-Words are numbered as they come, anew in each run; when a run holds `most_words`, it is sorted, written and forgotten.
-The merge puts the runs together in the order of the words' bytes, sorts by count, and notes for each run which final
-number each of its numbers became. The outcome depends on the words and their counts only, not on where runs were cut.
+Words are numbered as they come, anew in each run; a run of `most_words` is sorted, written and forgotten. The merge
+sorts all words by count, ties by bytes, and notes for each run which final number each of its numbers became. The
+outcome does not depend on where runs were cut.
 """
 
 import heapq

@@ -1,9 +1,7 @@
 """The words of a corpus: the lexicon of all of them, and the target vocabulary of those that can be predicted.
 
-The lexicon is on disk, most frequent words first. Shards hold numbers of lexicon words, since the model reads the
-characters of all words; its first V words are the target vocabulary, so a word is `<UNK>` as a target exactly when its
-number is V or more. The words are one memory-mapped run of UTF-8, from which rows of characters are cut for a whole
-batch at once without making strings.
+The lexicon is on disk, most frequent words first, as one memory-mapped run of UTF-8. Shards hold numbers of lexicon
+words. Its first V words are the target vocabulary: a word is `<UNK>` as a target exactly when its number is V or more.
 """
 
 from collections.abc import Iterable, Mapping

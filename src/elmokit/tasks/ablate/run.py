@@ -1,4 +1,4 @@
-"""The proof: one network trained without ELMo, with single layers, with their average and with learnt mixes.
+"""One network trained without ELMo, with single layers, with their average and with learnt mixes.
 
 Every cell of the table is a training of its own, and its result is a file. An ablation that was stopped resumes in the
 cell it was in, after that cell's last whole epoch.

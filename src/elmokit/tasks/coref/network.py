@@ -3,10 +3,8 @@
 Every span of up to ten words is a vector: the LSTM's output at its first and last word, a head that attends over its
 words, and its width. A mention score prunes the spans; each that is left picks an antecedent among those before it, or
 none, by the sum of both mention scores and a score of the pair. Trained on the marginal likelihood of all true
-antecedents: which of them is linked does not matter.
-
-A first layer over concatenated vectors is a sum of one product per part. Taken apart so, what concerns a word or a span
-alone is computed once, not for every span or pair it is in; the numbers are the same.
+antecedents. First layers over concatenated vectors are sums of one product per part, so that what concerns a word or a
+span alone is computed once.
 """
 
 from collections.abc import Sequence

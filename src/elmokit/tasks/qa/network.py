@@ -2,8 +2,8 @@
 
 One GRU reads passage and question. Each word of the passage is joined with what it attends to in the question and with
 what the question attends to in the passage; then, in a residual layer, with what it attends to elsewhere in the
-passage. A GRU finds the answer's start, and what it says feeds another GRU, which finds the end. With ELMo at the input
-and at the output of the first GRU: Peters et al. 2018, section 4.
+passage. One GRU finds the answer's start and feeds another, which finds the end. ELMo enters at the input and at the
+output of the first GRU (Peters et al. 2018, section 4).
 """
 
 from dataclasses import dataclass
