@@ -33,7 +33,7 @@ export function heatMap(values, rows, columns, { title, over, pick, mark } = {})
   const canvas = h("canvas", { width: columns.length, height: rows.length });
   const every = Math.ceil(13 / cell);
   const image = s("image", { class: "pixels", x: side, y: head, width: cell * columns.length, height: cell * rows.length, preserveAspectRatio: "none" });
-  const frame = s("rect", { width: cell, height: cell, fill: "none", stroke: "var(--c1)", "stroke-width": 2, visibility: "hidden" });
+  const frame = s("rect", { width: cell, height: cell, fill: "none", stroke: "var(--c1)", "stroke-width": 2, visibility: "hidden", "pointer-events": "none" });
   const texts = [
     rows.map((word, k) => k % every === 0 && s("text", { x: side - 5, y: head + cell * (k + 0.5) + 4.5, "font-size": 13, "text-anchor": "end", class: "word" }, cut(word, 15))),
     columns.map((word, k) => k % every === 0 && s("text", { transform: `translate(${side + cell * (k + 0.5) + 4} ${head - 5}) rotate(-60)`, "font-size": 13, class: "word" }, cut(word, 15))),
