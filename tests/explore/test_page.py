@@ -404,7 +404,7 @@ def test_no_index_and_a_server_that_goes_away(browser: Any) -> None:
         page.get_by_text("The server does not answer").wait_for()
         server = Server(port=port)
         page.get_by_text("The server does not answer").wait_for(state="hidden")
-        page.get_by_role("button", name="minister:").first.wait_for()  # it has gone on where it was
+        page.get_by_role("button", name="minister").first.wait_for()  # it has gone on where it was
     finally:
         visit.context.close()
         server.stop()

@@ -10,13 +10,12 @@ export function bars(rows, { most, label = 110, width = 360, pick, title, series
   const room = width - label - 64;
   const made = rows.map((one, k) => {
     const size = Math.max(0, (one.value / top) * room);
-    const said = `${one.label}: ${one.text ?? one.value}`;
-    const choose = pick && { tabindex: 0, role: "button", class: "pick", "aria-label": said, onclick: () => pick(one), onkeydown: (e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), pick(one)) };
+    const choose = pick && { tabindex: 0, role: "button", class: "pick", onclick: () => pick(one), onkeydown: (e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), pick(one)) };
     return s(
       "g",
       { transform: `translate(0 ${k * row})`, ...choose },
       s("rect", { width, height: row, fill: "transparent", stroke: "none" }),
-      s("text", { x: label - 8, y: 17, "text-anchor": "end", "font-size": 15, class: "word", "font-weight": one.mark ? 700 : 400 }, cut(one.label, Math.floor(label / 7.4)), s("title", {}, one.label)),
+      s("text", { x: label - 8, y: 17, "text-anchor": "end", "font-size": 15, class: "word", "font-weight": one.mark ? 700 : 400 }, cut(one.label, Math.floor(label / 7.4)), one.label.length > label / 7.4 && s("title", {}, one.label)),
       s("rect", { class: "bar", x: label, y: 4, width: Math.max(size, 1.5), height: 16, rx: 2, fill: `var(--c${one.series ?? series})` }),
       s("text", { x: label + size + 6, y: 17, "font-size": 13, class: "faint" }, one.text ?? one.value.toFixed(2)),
     );

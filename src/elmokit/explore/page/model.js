@@ -46,7 +46,7 @@ export function mount(root, context) {
     if (!indexes.length) return null;
     const rows = indexes.map((one) => [one.name, count(one.occurrences), count(one.words), one.layers, one.fits ? "yes" : "another model"]);
     const heads = ["index", "occurrences", "words", "layers", "of this model"];
-    return card("Indexes", h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))))), saves("indexes", { csv: () => [heads, ...rows] }));
+    return card("Indexes", h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Table of indexes" }, h("table", {}, h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))))), saves("indexes", { csv: () => [heads, ...rows] }));
   }
 
   function probeCards() {

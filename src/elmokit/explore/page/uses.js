@@ -107,6 +107,9 @@ export class Uses {
     if (this.shownPoints !== layer.points) this.cloud.move(layer.points);
     this.shownPoints = layer.points;
     this.group(layer.name, state);
+    const now = [this.data, this.groups, this.mask, this.similar, state.colour, state.sort];
+    if (now.every((one, k) => one === this.listed?.[k])) return; // the layer alone has changed
+    this.listed = now;
     this.colour();
     this.list();
   }
