@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elmokit.text import TOKENIZERS, Tokenizer, load_tokenizer
+from elmokit.text import Tokenizer, load_tokenizer
 
 Span = tuple[int, int]
 
@@ -152,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder of the evaluation data")
     parser.add_argument("--part", choices=("dev", "train"), default="dev")
-    parser.add_argument("--tokenizer", choices=TOKENIZERS, default="english")
+    parser.add_argument("--tokenizer", default="english")
     parser.add_argument("--errors", type=int, default=0, help="how many of the commonest token errors to list")
     options = parser.parse_args()
 

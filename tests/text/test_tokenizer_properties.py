@@ -27,7 +27,7 @@ def without_space(text: str) -> str:
     return "".join(text.split())
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", [*TOKENIZERS, "unicode@2"])
 @given(text=TEXTS)
 def test_tokens_are_slices_that_cover_the_text(name: str, text: str) -> None:
     sentence = load_tokenizer(name).tokenize(text)
@@ -39,7 +39,7 @@ def test_tokens_are_slices_that_cover_the_text(name: str, text: str) -> None:
     assert "".join(sentence.tokens) == without_space(text)
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", [*TOKENIZERS, "unicode@2"])
 @given(text=TEXTS)
 def test_sentences_are_slices_that_cover_the_text(name: str, text: str) -> None:
     tokenizer = load_tokenizer(name)
@@ -62,7 +62,7 @@ UNITS = (
 )
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", [*TOKENIZERS, "unicode@2"])
 @pytest.mark.parametrize("unit", UNITS.split(" "))
 def test_time_is_linear(name: str, unit: str) -> None:
     """50,000 characters of anything take a fraction of a second; in quadratic time they took five seconds and more."""

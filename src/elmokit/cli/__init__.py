@@ -31,12 +31,13 @@ from elmokit.cli.probe import probe
 from elmokit.cli.sample_text import sample_text
 from elmokit.cli.senses import senses
 from elmokit.cli.serve import serve
+from elmokit.cli.tokenize import tokenize
 from elmokit.cli.train import ablate, train
 from elmokit.cli.verify import verify
 from elmokit.cli.wsd import wsd
 
 GROUPS: dict[str, dict[str, Any]] = {
-    "Vectors": {"embed": embed, "compare": compare, "elmo": elmo, "manylangs": manylangs},
+    "Vectors": {"embed": embed, "compare": compare, "tokenize": tokenize, "elmo": elmo, "manylangs": manylangs},
     "The language model": {"predict": predict, "perplexity": perplexity},
     "Training models": {"pretrain": pretrain_command, "finetune": finetune_command, "sample-text": sample_text},
     "Models": {"models": models, "info": info, "convert": convert, "export": export, "verify": verify},

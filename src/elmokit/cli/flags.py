@@ -63,7 +63,10 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N; auto takes
 Tokenized = Annotated[bool, typer.Option("--tokenized", help="The text is already tokenised: split it at spaces only.")]
 TokenizerName = Annotated[
     str | None,
-    typer.Option("--tokenizer", help="english, unicode or whitespace (for tokenised text); default: the model's own."),
+    typer.Option(
+        "--tokenizer",
+        help="english, unicode, unicode@2 or whitespace (for tokenised text), and others; default: the model's own.",
+    ),
 ]
 LinesOption = Annotated[
     Lines,

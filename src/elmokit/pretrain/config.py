@@ -63,7 +63,9 @@ class PretrainConfig:
     lines: Literal["sentences", "paragraphs"] = setting(
         "paragraphs", "what a line holds; paragraphs are split into sentences"
     )
-    tokenizer: str = setting("english", "tokenizer of the text: english, unicode, or whitespace (for tokenised text)")
+    tokenizer: str = setting(
+        "english", "tokenizer: english, unicode, unicode@2, whitespace (for tokenised text), python:... or command:..."
+    )
     text_field: str = setting("text", "JSONL field or Parquet column with the text")
     heldout: Annotated[float, Range(0, 0.5)] = setting(0.01, "share of the corpus set aside for validation")
     order: Literal["shuffled", "corpus"] = setting(
@@ -175,7 +177,7 @@ class FinetuneConfig(PretrainConfig):
     """The same for fine-tuning, with defaults for it; the fields of the model come from the model."""
 
     tokenizer: str = setting(
-        "auto", "tokenizer of the text: auto (the model's own), english, unicode, or whitespace (for tokenised text)"
+        "auto", "tokenizer: auto (the model's own), english, unicode@2, unicode, whitespace (for tokenised text) ..."
     )
     heldout: Annotated[float, Range(0, 0.5)] = _instead("heldout", 0.05)
     epochs: Amount = _instead("epochs", 3.0)

@@ -258,7 +258,10 @@ def choose_tokenizer(model: Tokenized, given: str | Tokenizer | None, *, allow_o
         if own is None:
             return load_tokenizer(DEFAULTS[model.origin])
         return DeferredTokenizer(own.name, own.version)
-    chosen = load_tokenizer(given) if isinstance(given, str) else given
+    if isinstance(given, str):  # its name alone means the version that the model has
+        chosen = load_tokenizer(given, own.version if own is not None and given == own.name else None)
+    else:
+        chosen = given
     if own is not None and (chosen.name, chosen.version) != (own.name, own.version) and not allow_other:
         raise InputError(
             f"tokenizer {chosen.name!r} version {chosen.version} was given, but {model.source or 'the model'} "
