@@ -23,7 +23,13 @@ HeldOut = Annotated[
 
 def pretrain_command(
     corpus: Corpus,
-    output: Output,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the run; resumes an unfinished run in it."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Train nothing: count the text and say what to train and how long it takes.")
+    ] = False,
     preset: Annotated[str, typer.Option(metavar="|".join(PRESETS), help="Size of the model.")] = "medium",
     config: Config = None,
     heldout_corpus: HeldOut = None,
@@ -39,6 +45,7 @@ def pretrain_command(
     Counts the words, builds the vocabulary, sets a share of the text aside, trains and validates. The best model so
     far is in OUTPUT/model. Stop the run at any time: the same command resumes it from the last checkpoint.
 
+        elmokit pretrain --plan wiki/*.txt.xz --tokenizer unicode
         elmokit pretrain wiki/*.txt.xz -o run --preset medium
         elmokit pretrain corpus.txt -o run --preset tiny --epochs 3
         elmokit pretrain text.jsonl -o run --text-field body --tokenizer unicode
@@ -48,7 +55,15 @@ def pretrain_command(
     The defaults below are those of the preset medium.
     """
     settings = load_config(preset, file=config, flags=flags)
-    from elmokit.pretrain.command import start_pretraining  # torch loads here, once the settings are known to be sound
+    if output is None and not plan:
+        from elmokit.errors import InputError
+
+        raise InputError("no folder for the run was given; say where with -o FOLDER")
+    from elmokit.pretrain.command import show_plan, start_pretraining  # torch loads here, once the settings are sound
+
+    if output is None or plan:
+        show_plan(settings, corpus, device=device)
+        return
 
     start_pretraining(
         settings, corpus, output, heldout=heldout_corpus, prepared=prepared, device=device, show=not quiet

@@ -13,10 +13,11 @@ from elmokit.encoders.static.distil import distil_corpus, distil_words
 from elmokit.encoders.static.encoder import Static
 from elmokit.encoders.static.load import load_table
 from elmokit.encoders.static.table import WordTable, export_word2vec
+from elmokit.encoders.syllables import Syllables
 from elmokit.encoders.transformer.encoder import Transformer
 
 __all__ = [
     "Aligned", "AlignedModels", "Alignment", "CarriedElmo", "Elmo", "ElmoEmbedding", "Embedding", "Encoder",
-    "Features", "Joined", "MixedLayers", "Part", "Static", "Transformer", "WordTable", "distil_corpus",
+    "Features", "Joined", "MixedLayers", "Part", "Static", "Syllables", "Transformer", "WordTable", "distil_corpus",
     "distil_words", "export_word2vec", "load_encoder", "load_table",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from elmokit.encoders.elmo.encoder import Elmo
 from elmokit.encoders.encoder import Encoder
 from elmokit.encoders.static.encoder import Static, Unknown
 from elmokit.encoders.static.table import is_table
+from elmokit.encoders.syllables import Syllables
 from elmokit.encoders.transformer.encoder import Transformer
 from elmokit.encoders.transformer.runner import Subwords
 from elmokit.errors import FormatError, InputError
@@ -26,6 +27,7 @@ PREFIXES = {
     "gpt": "transformer",
     "static": "static",
     "aligned": "aligned",
+    "syllables": "syllables",
 }
 STATIC_SUFFIXES = (".txt", ".vec", ".bin", ".kv", ".model", ".wordvectors")  # .kv and .model: gensim's, told why not
 COMPRESSED = re.compile(r"\.(gz|xz|zst|bz2)$")
@@ -52,6 +54,7 @@ def load_encoder(
     organisation/name on the Hugging Face hub            ELMo or a transformers model, by its config.json
     bert:NAME, gpt:NAME, transformers:NAME               a transformers model: a folder or a name on the hub
     static:FILE, elmo:SOURCE                             as they say
+    syllables:SOURCE                                     words with spaces in them read as their parts, and averaged
     aligned:FOLDER                                       a model mapped into another's space, by an alignment's folder
 
     `subwords` is for transformers models, `unknown` for static vectors, `allow_other_tokenizer` for ELMo.
@@ -68,6 +71,11 @@ def load_encoder(
         return load_encoder(
             model, device=device, dtype=dtype, tokenizer=tokenizer, allow_other_tokenizer=allow_other_tokenizer
         ).aligned(alignment)
+    if kind == "syllables":
+        inner = load_encoder(
+            place, device=device, dtype=dtype, tokenizer=tokenizer, allow_other_tokenizer=allow_other_tokenizer
+        )
+        return Syllables(inner)
     if kind == "transformer":
         return Transformer.from_pretrained(
             str(place),

@@ -10,6 +10,7 @@ from elmokit.pretrain.config import FinetuneConfig, PretrainConfig
 from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.finetune import finetune
 from elmokit.pretrain.journal import say
+from elmokit.pretrain.plan import count_corpus, measure_speed, suggest, told
 from elmokit.pretrain.run import pretrain
 from elmokit.pretrain.trainer import Stopped
 from elmokit.text import Tokenizer, load_tokenizer
@@ -20,7 +21,9 @@ from elmokit.weights.pretrained import choose_tokenizer
 def corpus_of(config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer | None = None) -> Corpus:
     """The text as the configuration reads it; its tokenizer is the one given, or that of the configuration."""
     chosen = tokenizer or load_tokenizer(config.tokenizer)
-    return Corpus(paths=list(paths), tokenizer=chosen, lines=config.lines, field=config.text_field)
+    return Corpus(
+        paths=list(paths), tokenizer=chosen, lines=config.lines, field=config.text_field, dedupe=config.dedupe
+    )
 
 
 def start_pretraining(
@@ -47,6 +50,14 @@ def start_pretraining(
     best = f"; best held-out perplexity {ended.best:.2f}" if math.isfinite(ended.best) else ""
     say(f"finished after {ended.step:,} steps{best}")
     say(f"the model is in {folder / 'model'}")
+
+
+def show_plan(config: PretrainConfig, paths: Sequence[str], *, device: str | None = None) -> None:
+    """Counts the text, tries the speed, and prints what to train."""
+    corpus = corpus_of(config, paths)
+    counts = count_corpus(corpus, workers=config.workers or None)
+    chosen = measure_speed(suggest(counts), corpus, device=device)
+    print("\n".join(told(counts, chosen, config, list(paths))))
 
 
 def start_finetuning(

@@ -66,6 +66,7 @@ class PretrainConfig:
     tokenizer: str = setting(
         "english", "tokenizer: english, unicode, unicode@2, whitespace (for tokenised text), python:... or command:..."
     )
+    dedupe: bool = setting(False, "leave out paragraphs that repeat, or nearly repeat, earlier ones")
     text_field: str = setting("text", "JSONL field or Parquet column with the text")
     heldout: Annotated[float, Range(0, 0.5)] = setting(0.01, "share of the corpus set aside for validation")
     order: Literal["shuffled", "corpus"] = setting(

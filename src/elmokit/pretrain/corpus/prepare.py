@@ -23,6 +23,7 @@ from elmokit.pretrain.corpus._counting import MOST_WORDS, WordCounter
 from elmokit.pretrain.corpus._encoding import EncodedBlock, available_workers, encode_blocks
 from elmokit.pretrain.corpus._heldout import HeldOut, plan_heldout
 from elmokit.pretrain.corpus._shards import SHARD_TOKENS, ShardInfo, ShardWriter
+from elmokit.pretrain.corpus.duplicates import Duplicates
 from elmokit.pretrain.corpus.files import ArrayWriter, FileCheck, TokenSpool
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Lexicon, Vocabulary
 from elmokit.pretrain.corpus.manifest import (
@@ -34,6 +35,7 @@ from elmokit.pretrain.corpus.manifest import (
     read_identity,
 )
 from elmokit.pretrain.corpus.text import BLOCK_BYTES, Corpus, read_blocks
+from elmokit.pretrain.journal import say
 from elmokit.weights import TokenizerSpec
 
 _BUILDING = "building"
@@ -205,7 +207,9 @@ class Build:
     def _read(self, corpus: Corpus, held: HeldOut | None) -> None:
         """Tokenise and count a corpus; None holds out all of it."""
         total, paragraphs = corpus.size, 0
-        blocks = read_blocks(corpus, block_bytes=self.block_bytes)
+        blocks, duplicates = read_blocks(corpus, block_bytes=self.block_bytes), Duplicates()
+        if corpus.dedupe:
+            blocks = duplicates.filter(blocks, field=corpus.field)
         for block in encode_blocks(blocks, corpus.reading, workers=self.workers):
             for name in self.met:
                 self.met[name] += getattr(block, name)
@@ -216,6 +220,8 @@ class Build:
             self._take(block, mask)
             paragraphs += block.lines - block.empty_lines
             self.progress(PrepareProgress("reading", block.consumed, total, self._tokens))
+        if corpus.dedupe:
+            say(f"left out: {duplicates.report.told()}")
 
     def _take(self, block: EncodedBlock, held: NDArray[np.bool_]) -> None:
         """Count the training words of a block and spool its sentences, held-out ones apart."""

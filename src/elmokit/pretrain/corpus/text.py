@@ -51,6 +51,7 @@ class Corpus:
     field: str = "text"
     treebank: bool = False
     format: Format | Literal["auto"] = "auto"
+    dedupe: bool = False  # leave out paragraphs that nearly repeat earlier ones
 
     def __post_init__(self) -> None:
         if bool(self.paths) == (self.texts is not None):
@@ -88,6 +89,7 @@ class Corpus:
             "field": self.field,
             "treebank": self.treebank,
             "format": self.format,
+            **({"dedupe": True} if self.dedupe else {}),  # so that text prepared before is known again
         }
         if self.texts is not None:
             name = self.texts_name or getattr(self.texts, "_fingerprint", None)

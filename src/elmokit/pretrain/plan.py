@@ -1,0 +1,147 @@
+"""`elmokit pretrain --plan`: what a corpus is, what to train on it, how long that takes, and what to expect.
+
+The suggestions are rules of thumb for a first run: a preset by the number of words, a vocabulary by what it covers,
+more passes and more dropout over less text. The speed is measured by a few steps on this machine.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.errors import InputError
+from elmokit.pretrain.config import PRESETS, PretrainConfig, load_config
+from elmokit.pretrain.corpus._encoding import available_workers, encode_blocks
+from elmokit.pretrain.corpus.duplicates import DuplicateReport, Duplicates
+from elmokit.pretrain.corpus.text import Corpus, read_blocks
+
+SIZES = (5_000, 10_000, 20_000, 50_000, 100_000, 131_072, 250_000)
+ENOUGH = 0.97  # of the tokens that a vocabulary covers
+# Words, preset, epochs, dropout.
+STEPS = ((2e6, "tiny", 15, 0.2), (3e7, "small", 15, 0.2), (1e8, "small", 10, 0.1), (1e99, "medium", 10, 0.1))
+# Held-out perplexity of English, as docs/pretraining.md and the bundled model's card have it.
+MEASURED = ("387 (tiny, 4 MB of news, 4 minutes on a CPU)", "59 (medium, 135 million words, 9.7 passes)")
+SAMPLE_BYTES, TRIAL_STEPS, TRIAL_ROWS = 300_000, 4, 32
+MUCH = 0.02  # of the words in repetitions: then a word of warning
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusCounts:
+    """What a corpus holds."""
+
+    lines: int
+    sentences: int
+    tokens: int
+    types: int
+    once: int  # types that occur once
+    bad_bytes: int
+    coverage: dict[int, float]  # by vocabulary size, the share of tokens
+    duplicates: DuplicateReport
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Settings for a first run, and the time they take here."""
+
+    preset: str
+    vocab_size: int
+    epochs: float
+    dropout: float
+    tokens_per_second: float | None = None
+    device: str = "cpu"
+
+    def hours(self, tokens: int) -> float | None:
+        """Time to train."""
+        return None if not self.tokens_per_second else tokens * self.epochs / self.tokens_per_second / 3600
+
+
+def count_corpus(corpus: Corpus, *, workers: int | None = None) -> CorpusCounts:
+    """Reads a corpus once. Memory holds its distinct words."""
+    words: Counter[str] = Counter()
+    met = Counter[str]()
+    duplicates = Duplicates(drop=corpus.dedupe)
+    blocks = duplicates.filter(read_blocks(replace(corpus, dedupe=False)), field=corpus.field)
+    for block in encode_blocks(blocks, corpus.reading, workers=available_workers() if workers is None else workers):
+        own = block.words.split("\n") if block.words else []
+        counts = np.bincount(block.tokens, minlength=len(own)).tolist()
+        words.update(dict(zip(own, counts, strict=True)))
+        met.update(lines=block.lines, sentences=len(block.lengths), bad_bytes=block.bad_bytes)
+    sizes = np.sort(np.fromiter(words.values(), dtype=np.int64, count=len(words)))[::-1]
+    tokens = int(sizes.sum())
+    if not tokens:
+        raise InputError(f"the corpus holds no words ({met['lines']:,} lines); give it more text")
+    covered = np.cumsum(sizes) / tokens
+    coverage = {size: float(covered[min(size, len(sizes)) - 1]) for size in SIZES}
+    once = int((sizes == 1).sum())
+    return CorpusCounts(
+        met["lines"], met["sentences"], tokens, len(sizes), once, met["bad_bytes"], coverage, duplicates.report
+    )
+
+
+def suggest(counts: CorpusCounts) -> Suggestion:
+    """Settings by the rules above; the speed is not measured yet."""
+    preset, epochs, dropout = next((p, e, d) for most, p, e, d in STEPS if counts.tokens < most)
+    often = counts.types - counts.once
+    usual = int(PRESETS[preset].get("vocab_size", 131_072))
+    enough = (size for size, share in counts.coverage.items() if share >= ENOUGH)
+    size = min(next(enough, usual), usual, max(often, 100))
+    return Suggestion(preset, size, float(epochs), dropout)
+
+
+def measure_speed(suggestion: Suggestion, corpus: Corpus, *, device: str | None = None) -> Suggestion:
+    """With the tokens per second of a few real steps on this machine; on a CPU with smaller batches."""
+    from elmokit.encoders.places import pick_device
+    from elmokit.pretrain.run import pretrain
+
+    place = pick_device(device or "auto")
+    block = next(read_blocks(corpus, block_bytes=SAMPLE_BYTES))
+    with tempfile.TemporaryDirectory(prefix="elmokit-plan-") as folder:
+        rows = int(PRESETS[suggestion.preset].get("rows", 1024)) if place.type == "cuda" else TRIAL_ROWS
+        flags = {"vocab_size": suggestion.vocab_size, "rows": rows, "steps": TRIAL_STEPS, "log_every": 1, "workers": 1}
+        flags |= {"valid_tokens": 200, "tokenizer": corpus.tokenizer.name, "lines": corpus.lines, "heldout": 0.1}
+        config = load_config(suggestion.preset, flags=flags)
+        sample = Path(folder) / ("sample.jsonl" if block.kind == "jsonl" else "sample.txt")
+        sample.write_bytes(block.data)
+        trial = replace(corpus, paths=[sample], texts=None, format="auto", dedupe=False)
+        pretrain(config, trial, Path(folder) / "run", device=str(place), show=False)
+        log = (Path(folder) / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    speeds = [record["tokens_per_second"] for record in map(json.loads, log) if "tokens_per_second" in record]
+    best = float(max(speeds[1:] or speeds)) if speeds else None  # the first step also sets things up
+    return replace(suggestion, tokens_per_second=best, device=str(place))
+
+
+def told(counts: CorpusCounts, suggestion: Suggestion, config: PretrainConfig, paths: list[str]) -> list[str]:
+    """Lines to print."""
+    found = [
+        f"tokens       {counts.tokens:,} in {counts.sentences:,} sentences, {counts.lines:,} lines",
+        f"types        {counts.types:,}, {counts.once:,} of them once",
+        "coverage     " + ", ".join(f"{size:,}: {share:.1%}" for size, share in _useful(counts)),
+        f"repetitions  {counts.duplicates.told()}",
+    ]
+    found += [f"             {copies:,} x  {text}" for copies, text in counts.duplicates.examples]
+    if counts.bad_bytes:
+        found.append(f"warning      {counts.bad_bytes:,} bytes are not UTF-8; check the encoding")
+    if counts.duplicates.share > MUCH and not config.dedupe:
+        found.append("warning      repeated text is learnt by heart and makes perplexity look better: use --dedupe")
+    hours = suggestion.hours(counts.tokens)
+    speed = suggestion.tokens_per_second or 0
+    time = "not measured" if hours is None else f"{hours:,.1f} hours at {speed:,.0f} tokens/s on {suggestion.device}"
+    flags = f"--preset {suggestion.preset} --vocab-size {suggestion.vocab_size} --epochs {suggestion.epochs:g}"
+    dedupe = " --dedupe" if config.dedupe or counts.duplicates.share > MUCH else ""
+    given = " ".join(islice(paths, 3)) + (" ..." if len(paths) > 3 else "")
+    found += [
+        f"time         {time}; a GPU is ten to a hundred times as fast as a CPU",
+        f"perplexity   English here gave {' and '.join(MEASURED)}; other languages and tokenizers differ",
+        "suggested    elmokit pretrain "
+        f"{given} -o run {flags} --dropout {suggestion.dropout:g} --patience 3 --tokenizer {config.tokenizer}{dedupe}",
+    ]
+    return found
+
+
+def _useful(counts: CorpusCounts) -> list[tuple[int, float]]:
+    """The sizes up to the first that covers everything."""
+    return [(size, share) for size, share in counts.coverage.items() if size < counts.types] or [(counts.types, 1.0)]

@@ -1,0 +1,129 @@
+"""Repeated paragraphs are found, others are not, and text that was prepared before is known again."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from small_runs import run_here, write_text
+
+from elmokit.pretrain import Corpus
+from elmokit.pretrain.corpus.duplicates import SHORT_COPIES, Duplicates
+from elmokit.pretrain.corpus.prepare import prepare
+from elmokit.pretrain.corpus.text import Block
+from elmokit.pretrain.plan import count_corpus, suggest
+from elmokit.text import load_tokenizer
+
+
+def paragraph(seed: int, words: int = 60) -> list[str]:
+    dice = random.Random(seed)
+    return [f"{dice.choice('bcdfglmnprst')}{dice.choice('aeiou')}{dice.randrange(400)}x" for _ in range(words)]
+
+
+def changed(words: list[str], *, places: int, seed: int) -> list[str]:
+    dice, made = random.Random(seed), list(words)
+    for k in dice.sample(range(len(made)), places):
+        made[k] = f"new{k}"
+    return made
+
+
+class TestMark:
+    def test_copies_are_found_and_the_first_stays(self) -> None:
+        lines = [" ".join(paragraph(k)) for k in (0, 1, 0, 2, 1)]
+        assert Duplicates().mark(lines) == [False, False, True, False, True]
+
+    def test_case_spaces_and_digits_do_not_matter(self) -> None:
+        found = Duplicates()
+        assert not found.mark(["The town of Abc has 1,234 people and lies in the north of the land."])[0]
+        assert found.mark(["The  town of ABC has 5,678 people and lies in the north of the land. "])[0]
+        assert found.report.exact == 1
+
+    def test_near_copies_are_found_and_others_are_not(self) -> None:
+        """One changed word of 100 leaves 91 of 96 sequences and is found in nearly all cases; 20 leave few."""
+        hits = {1: 0, 20: 0}
+        for seed in range(100):
+            own = paragraph(seed, 100)
+            for places in hits:
+                found = Duplicates()
+                other = changed(own, places=places, seed=seed)
+                hits[places] += found.mark([" ".join(own), " ".join(other)])[1]
+        assert hits[1] >= 85
+        assert hits[20] <= 10
+
+    def test_different_paragraphs_stay(self) -> None:
+        lines = [" ".join(paragraph(k, 30)) for k in range(3000)]
+        assert not any(Duplicates().mark(lines))
+
+    def test_short_lines_may_stand_a_few_times(self) -> None:
+        found = Duplicates()
+        assert found.mark(["See also"] * 12) == [False] * SHORT_COPIES + [True] * (12 - SHORT_COPIES)
+        assert found.report.short == 3
+        assert found.report.examples == [(12, "See also")]
+
+    def test_scripts_without_spaces(self) -> None:
+        first = "北京是中华人民共和国的首都,也是全国的政治中心和文化中心。"
+        assert Duplicates().mark([first, "上海位于长江入海口,是中国最大的城市之一,人口两千多万。", first]) == [
+            False,
+            False,
+            True,
+        ]
+
+    def test_blank_lines_count_for_nothing(self) -> None:
+        found = Duplicates()
+        assert not any(found.mark(["", " ", ""] * 20))
+        assert found.report.paragraphs == 0
+
+    def test_blocks_cut_anywhere_give_the_same(self) -> None:
+        lines = [" ".join(paragraph(k % 40)) for k in range(100)]
+        whole, parts = Duplicates(), Duplicates()
+        assert whole.mark(lines) == [gone for k in range(0, 100, 7) for gone in parts.mark(lines[k : k + 7])]
+        assert whole.report == parts.report
+        assert whole.report.share == pytest.approx(0.6)
+
+
+class TestBlocks:
+    def test_lines_keep_their_numbers(self) -> None:
+        line = " ".join(paragraph(0)).encode()
+        (block,) = Duplicates().filter([Block(b"\n".join([line, line, b"other"]), "text", "x")], field="text")
+        assert block.data.split(b"\n") == [line, b"", b"other"]
+
+    def test_json_lines_by_their_field(self) -> None:
+        text = " ".join(paragraph(0))
+        lines = [json.dumps({"id": k, "text": text}) for k in range(2)] + ["{broken", '{"id": 3}']
+        (block,) = Duplicates().filter([Block("\n".join(lines).encode(), "jsonl", "x")], field="text")
+        assert block.data.decode().split("\n") == [lines[0], "", *lines[2:]]
+
+
+def test_prepared_text_leaves_them_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(" ".join(paragraph(k % 20)) for k in range(60)), encoding="utf-8")
+    plain = Corpus(paths=[path], tokenizer=load_tokenizer("whitespace"))
+    without = Corpus(paths=[path], tokenizer=load_tokenizer("whitespace"), dedupe=True)
+    assert "dedupe" not in (plain.identity() or {})
+    assert (without.identity() or {})["dedupe"] is True
+    reports = [prepare(c, tmp_path / str(k), workers=1).report for k, c in enumerate((plain, without))]
+    assert reports[0].tokens + reports[0].heldout_tokens == 3600
+    assert reports[1].tokens + reports[1].heldout_tokens == 1200
+    assert "40 of 60 paragraphs repeat an earlier one" in capsys.readouterr().err
+
+
+def test_counts_and_a_suggestion(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a b b c c c\n" * 3 + "d\n", encoding="utf-8")
+    counts = count_corpus(Corpus(paths=[path], tokenizer=load_tokenizer("whitespace")), workers=1)
+    assert (counts.tokens, counts.types, counts.once, counts.sentences) == (19, 4, 1, 4)
+    assert counts.coverage[5000] == 1.0
+    assert counts.duplicates.exact == 2
+    assert suggest(counts).preset == "tiny"
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = write_text(tmp_path / "text.txt", sentences=300)
+    ended = run_here(["pretrain", "--plan", str(text), "--tokenizer", "unicode", "--device", "cpu", "--workers", "1"])
+    assert ended.status == 0, ended.said
+    out = capsys.readouterr().out
+    for said in ("tokens ", "types ", "coverage ", "repetitions ", "hours at", "--preset tiny", "--tokenizer unicode"):
+        assert said in out
+    ended = run_here(["pretrain", str(text)])
+    assert ended.status == 2
+    assert "say where with -o FOLDER" in ended.said
