@@ -102,14 +102,9 @@ def measure_speed(suggestion: Suggestion, corpus: Corpus, *, device: str | None 
     block = next(read_blocks(corpus, block_bytes=SAMPLE_BYTES))
     with tempfile.TemporaryDirectory(prefix="elmokit-plan-") as folder:
         rows = int(PRESETS[suggestion.preset].get("rows", 1024)) if place.type == "cuda" else TRIAL_ROWS
-        flags: dict[str, Any] = {
-            "vocab_size": suggestion.vocab_size,
-            "rows": rows,
-            "steps": TRIAL_STEPS,
-            "log_every": 1,
-            "workers": 1,
-        }
-        flags |= {"valid_tokens": 200, "tokenizer": corpus.tokenizer.name, "lines": corpus.lines, "heldout": 0.1}
+        flags: dict[str, Any] = {"vocab_size": suggestion.vocab_size, "rows": rows, "steps": TRIAL_STEPS}
+        flags |= {"tokenizer": corpus.tokenizer.name, "lines": corpus.lines}
+        flags |= {"log_every": 1, "workers": 1, "valid_tokens": 200, "heldout": 0.1}
         config = load_config(suggestion.preset, flags=flags)
         sample = Path(folder) / ("sample.jsonl" if block.kind == "jsonl" else "sample.txt")
         sample.write_bytes(block.data)

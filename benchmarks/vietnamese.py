@@ -1,0 +1,202 @@
+"""A model for Vietnamese, made and judged, from raw text to a table. Stop it at any time: the same command resumes it.
+
+    python benchmarks/vietnamese.py vietnamese/ [--shared ../shared] [--device cuda]
+    python benchmarks/vietnamese.py trial/ --lines 300 --preset tiny --steps 6 --trial-steps 3
+        --seeds 1 --sentences 60 --tag-epochs 1
+
+1. Short runs choose the dropout by held-out perplexity.
+2. One long run with the best of them, stopped when validation no longer improves.
+3. Perplexity on the held-out documents.
+4. Static vectors of the same text (PPMI and a truncated SVD; Levy and Goldberg 2014): the baseline without context.
+5. Probes for the parts of speech of UD VTB, by layer.
+6. Taggers with and without ELMo, over several seeds. VTB's words of several syllables are read as their syllables,
+   whose vectors are averaged, and beside it as one token.
+
+What is finished lies in FOLDER and is not done again. The table is printed and written to FOLDER/results.json.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit.encoders import WordTable
+from elmokit.formats import read_lines, write_text
+from elmokit.text import load_tokenizer
+
+TOKENIZER = "unicode@2"
+DROPOUTS = (0.1, 0.2, 0.3)
+WORDS, WIDTH, WINDOW, SMOOTHED = 30_000, 256, 5, 0.75  # of the static vectors
+
+
+def elmokit(*given: object) -> str:
+    """Run a command; its standard output."""
+    command = [sys.executable, "-m", "elmokit", *map(str, given)]
+    print("+ elmokit", *given, file=sys.stderr, flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"elmokit {given[0]} ended with status {done.returncode}")
+    return done.stdout
+
+
+def once(path: Path, make: Callable[[], Any]) -> Any:
+    """What the file holds, or what is made and put there."""
+    if not path.exists():
+        write_text(path, json.dumps(make(), ensure_ascii=False, indent=1))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sample(source: Path, target: Path, lines: int) -> Path:
+    """The first lines of a text, or the text itself."""
+    if not lines:
+        return source
+    if not target.exists():
+        write_text(target, "\n".join(islice(read_lines(source), lines)) + "\n")
+    return target
+
+
+def first_sentences(source: Path, target: Path, count: int) -> Path:
+    """The first sentences of a CoNLL-U file, or the file itself."""
+    if not count:
+        return source
+    if not target.exists():
+        parts = "\n".join(read_lines(source)).split("\n\n")[:count]
+        write_text(target, "\n\n".join(parts) + "\n\n")
+    return target
+
+
+def best_perplexity(run: Path) -> float:
+    """The best validation of a run."""
+    log = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    found = [record["perplexity"] for record in log if "perplexity" in record]
+    return min(found) if found else float("inf")
+
+
+def train_static(texts: Iterable[str], path: Path) -> None:
+    """Positive pointwise mutual information of words in a window, and the first directions of its SVD."""
+    cut = load_tokenizer(TOKENIZER)
+    sentences = [sentence.tokens for line in texts for sentence in cut.split(line)]
+    counts = Counter(token for tokens in sentences for token in tokens)
+    words = [word for word, count in counts.most_common(WORDS) if count > 2]
+    places = {word: k for k, word in enumerate(words)}
+    pairs: Counter[int] = Counter()
+    for tokens in sentences:
+        rows = [places.get(token, -1) for token in tokens]
+        for t, row in enumerate(rows):
+            if row >= 0:
+                near = rows[max(0, t - WINDOW) : t] + rows[t + 1 : t + 1 + WINDOW]
+                pairs.update(row * len(words) + other for other in near if other >= 0)
+    keys = np.fromiter(pairs.keys(), dtype=np.int64, count=len(pairs))
+    values = np.fromiter(pairs.values(), dtype=np.float64, count=len(pairs))
+    left, right = np.divmod(keys, len(words))
+    own = np.bincount(left, weights=values, minlength=len(words))
+    gain = np.log(values * (own**SMOOTHED).sum() / (own[left] * own[right] ** SMOOTHED))
+    kept = gain > 0
+    indices = torch.from_numpy(np.stack([left[kept], right[kept]]))
+    matrix = torch.sparse_coo_tensor(indices, torch.from_numpy(gain[kept]).float(), (len(words), len(words))).coalesce()
+    torch.manual_seed(0)
+    u, s, _ = torch.svd_lowrank(matrix, q=min(WIDTH, len(words) - 1), niter=4)
+    WordTable(words, (u * s.sqrt()).numpy().astype(np.float32), "PPMI and SVD").save(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--lines", type=int, default=0, help="paragraphs of the text; 0: all")
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--vocab-size", type=int, default=50_000)
+    parser.add_argument("--epochs", type=float, default=15)
+    parser.add_argument("--steps", type=int, default=0, help="of the long run; 0: by its epochs")
+    parser.add_argument("--trial-steps", type=int, default=1500)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sentences", type=int, default=0, help="of each part of the treebank; 0: all")
+    parser.add_argument("--tag-epochs", type=int, default=0, help="of small taggers; 0: usual ones, until they stop")
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    folder, corpora, treebank = given.folder, given.shared / "corpora", given.shared / "eval" / "pos-vietnamese"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = sample(corpora / "wikipedia-vietnamese.txt.xz", folder / "text.txt", given.lines)
+    heldout = sample(corpora / "heldout" / "wikipedia-vietnamese.txt.xz", folder / "heldout.txt", given.lines)
+    train, dev = (
+        first_sentences(treebank / f"vi_vtb-ud-{part}.conllu.xz", folder / f"{part}.conllu", given.sentences)
+        for part in ("train", "dev")
+    )
+    device = ("--device", given.device)
+    common = ("--preset", given.preset, "--tokenizer", TOKENIZER, "--dedupe", "--quiet", *device)
+    common = (*common, "--vocab-size", given.vocab_size)
+
+    def trial(dropout: float) -> float:
+        run = folder / f"trial-{dropout}"
+        length = ("--valid-every", given.trial_steps, "--steps", given.trial_steps)
+        elmokit("pretrain", text, "-o", run, *common, *length, "--dropout", dropout)
+        return best_perplexity(run)
+
+    trials = {rate: once(folder / f"trial-{rate}.json", lambda rate=rate: trial(rate)) for rate in DROPOUTS}
+    dropout = min(DROPOUTS, key=lambda rate: trials[rate])
+    run, length = folder / "run", ("--steps", given.steps) if given.steps else ("--epochs", given.epochs)
+    elmokit("pretrain", text, "-o", run, *common, *length, "--dropout", dropout, "--patience", 4)
+    model = run / "model"
+    perplexity = once(
+        folder / "perplexity.json",
+        lambda: json.loads(elmokit("perplexity", heldout, "-m", model, "--json", *device).splitlines()[-1]),
+    )
+    static = folder / "static.safetensors"
+    if not static.exists():
+        train_static(read_lines(text), static)
+    encoders = {"syllables": f"syllables:{model}", "words": str(model), "static": f"syllables:static:{static}"}
+    probes = {
+        name: once(
+            folder / f"probe-{name}.json",
+            lambda s=source: [
+                json.loads(line) for line in elmokit("probe", train, dev, "-m", s, "-l", "upos", "--json").splitlines()
+            ],
+        )
+        for name, source in encoders.items()
+    }
+    systems = {
+        "no ELMo": ("--elmo-at", "none"),
+        "ELMo over syllables": ("-m", encoders["syllables"]),
+        "ELMo, a word as one token": ("-m", encoders["words"]),
+        "its layer 0 only": ("-m", encoders["syllables"], "--elmo-layers", "0"),
+        "static vectors of the same text": ("-m", encoders["static"]),
+    }
+    quick = ("--quick", "--epochs", str(given.tag_epochs)) if given.tag_epochs else ()
+    scores: dict[str, list[float]] = {}
+    for number, (name, flags) in enumerate(systems.items()):
+        for seed in range(given.seeds):
+            place = folder / f"tagger-{number}-{seed}"
+
+            def tag(place: Path = place, flags: tuple[str, ...] = flags, seed: int = seed) -> float:
+                given_files = ("--train", train, "--dev", dev, "-o", place)
+                elmokit("train", "pos", *given_files, "--seed", seed, "--quiet", *quick, *device, *flags)
+                record = json.loads(elmokit("evaluate", place, dev, "--json", *device).splitlines()[-1])
+                return next(float(value) for key, value in record.items() if key != "file")
+
+            scores.setdefault(name, []).append(once(folder / f"tagger-{number}-{seed}.json", tag))
+    write_text(
+        folder / "results.json",
+        json.dumps({"trials": trials, "dropout": dropout, "perplexity": perplexity, "probes": probes, "tags": scores}),
+    )
+    print(
+        "trials (dropout, vocabulary: validation perplexity)", *(f"{k}: {v:.1f}" for k, v in trials.items()), sep="\n  "
+    )
+    print("held-out documents:", json.dumps(perplexity))
+    base = float(np.mean(scores["no ELMo"]))
+    print(f"\n{'UPOS accuracy, VTB dev':34} mean   of {given.seeds} seeds   error gone")
+    for name, values in scores.items():
+        mean = float(np.mean(values))
+        gone = (mean - base) / (1 - base) if base < 1 else 0.0
+        print(f"{name:34} {mean:6.2%}  {' '.join(f'{v:.2%}' for v in values)}  {gone:6.1%}")
+
+
+if __name__ == "__main__":
+    main()
