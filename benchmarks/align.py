@@ -15,7 +15,8 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-from elmokit.formats import read_lines, write_text
+from elmokit.formats.atomic import write_text
+from elmokit.formats.streams import read_lines
 
 
 def elmokit(*given: object) -> None:

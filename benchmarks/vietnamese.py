@@ -29,7 +29,8 @@ import numpy as np
 import torch
 
 from elmokit.encoders import WordTable
-from elmokit.formats import read_lines, write_text
+from elmokit.formats.atomic import write_text
+from elmokit.formats.streams import read_lines
 from elmokit.text import load_tokenizer
 
 TOKENIZER = "unicode@2"

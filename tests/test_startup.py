@@ -33,6 +33,8 @@ COMMANDS = (
     "index",
     "neighbors",
     "drift",
+    "align",
+    "tokenize",
     "serve",
 )
 

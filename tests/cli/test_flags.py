@@ -38,7 +38,8 @@ class TestOneMeaning:
         having = {name: options(command) for name, command in commands().items()}
         without = {name for name, flags in having.items() if "--model" not in flags}
         # These take the model as their argument, make one, or have AllenNLP's flags.
-        assert without == {"info", "convert", "export", "mixes", "pretrain", "elmo", "sample-text", "verify"}
+        making = {"pretrain", "elmo", "manylangs", "sample-text"}
+        assert without == {"info", "convert", "export", "mixes", "verify", "models", "align"} | making
         for name, flags in having.items():
             assert ("-m" in flags) == ("--model" in flags), name
             assert "--encoder" not in flags, name
@@ -46,7 +47,8 @@ class TestOneMeaning:
     def test_lines_are_sentences_or_paragraphs(self) -> None:
         having = {name: options(command).get("--lines") for name, command in commands().items()}
         found = {name: flag for name, flag in having.items() if flag is not None}
-        assert set(found) == {"embed", "predict", "perplexity", "pretrain", "finetune", "index", "senses", "drift"}
+        reading = {"embed", "predict", "perplexity", "pretrain", "finetune", "tokenize"}
+        assert set(found) == reading | {"index", "senses", "drift", "align"}
         for name, flag in found.items():
             assert flag.metavar == "sentences|paragraphs", name
             usual = "sentences" if name == "embed" else "paragraphs"
@@ -67,7 +69,7 @@ class TestOneMeaning:
             "senses",
             "drift",
         }
-        assert set(found) == shows | {"probe", "wsd", "pairs"}
+        assert set(found) == shows | {"probe", "wsd", "pairs", "models", "align", "tokenize"}
         assert {(flag.is_flag, flag.help) for flag in found.values()} == {(True, "Print JSON, one object per line.")}
 
     def test_layers_are_those_of_vectors(self) -> None:

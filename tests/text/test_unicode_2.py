@@ -12,8 +12,8 @@ import models
 from elmokit.encoders import Elmo
 from elmokit.errors import InputError
 from elmokit.text import load_tokenizer
-from elmokit.weights import load_pretrained, save_pretrained
-from elmokit.weights.pretrained import TokenizerSpec, choose_tokenizer
+from elmokit.weights import TokenizerSpec, load_pretrained, save_pretrained
+from elmokit.weights.pretrained import choose_tokenizer
 
 cut = load_tokenizer("unicode@2")
 
