@@ -38,7 +38,7 @@ class TestOneMeaning:
         having = {name: options(command) for name, command in commands().items()}
         without = {name for name, flags in having.items() if "--model" not in flags}
         # These take the model as their argument, make one, or have AllenNLP's flags.
-        making = {"pretrain", "elmo", "manylangs", "sample-text"}
+        making = {"pretrain", "elmo", "sample-text"}
         assert without == {"info", "convert", "export", "mixes", "verify", "models", "align"} | making
         for name, flags in having.items():
             assert ("-m" in flags) == ("--model" in flags), name
