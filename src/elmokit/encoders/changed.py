@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import ElmokitError, ElmokitWarning, InputError
-from elmokit.weights.load import bundled_models
+from elmokit.weights.load import BUNDLED, bundled_models
 
 # Models that came with elmokit, by fingerprint: name, and a commit that has it.
 CAME_WITH = {"43a960e2611f3d199c1069d75cad914e": ("en", "f5ec1dd")}
@@ -39,22 +39,20 @@ def check_same_encoder(
         if fits
         else "its vectors have another number of layers or another width, so it cannot be used instead"
     )
-    raise error(f"{said}. {_old_one(fingerprint, source)}; make it again for this one, or {go_on}")
+    raise error(f"{said}. {_old_one(encoder, fingerprint, source)}; make it again for this one, or {go_on}")
 
 
-def _old_one(fingerprint: str, source: str) -> str:
+def _old_one(encoder: Encoder, fingerprint: str, source: str) -> str:
     """How to get the encoder that was used."""
-    if known := CAME_WITH.get(fingerprint):
-        name, commit = known
-        return (
-            f"The model {name!r} that comes with elmokit has changed. The old one is in the history: in a clone, "
-            f"`git worktree add ../old {commit}`, then give --model ../old/src/elmokit/models/{name}"
-        )
-    name = Path(source).name
-    if name in bundled_models() and (source == name or Path(source).parts[-3:-1] == ("elmokit", "models")):
-        return (
-            f"The model {name!r} that comes with elmokit has changed. Old ones are in the history: in a clone, "
-            f"`git log -- src/elmokit/models/{name}` lists them; `git worktree add ../old COMMIT`, then give --model "
-            f"../old/src/elmokit/models/{name}"
-        )
-    return "Give the encoder that was used with --model"
+    name, commit = CAME_WITH.get(fingerprint, (Path(source).name, ""))
+    named_so = source == name or Path(source).parts[-3:-1] == ("elmokit", "models")
+    if not commit and not (name in bundled_models() and named_so):
+        return "Give the encoder that was used with --model"
+    log = f"; `git log -- src/elmokit/models/{name}` lists them" if not commit else ""
+    old = (
+        f"in a clone, `git worktree add ../old {commit or 'COMMIT'}`, then give --model "
+        f"../old/src/elmokit/models/{name}{log}"
+    )
+    if Path(encoder.source) == BUNDLED / name:
+        return f"The model {name!r} that comes with elmokit has changed since. Old ones are in its history: {old}"
+    return f"It was the model {name!r} that came with elmokit: give --model {name}, or if that has changed since, {old}"
