@@ -96,6 +96,8 @@ TARGETS = (
     Target("text/trees", ("text/sentiment.txt",), ("evaluate", "tasks/sentiment", "text/sentiment.txt")),
     Target("text/pairs", ("text/entail.tsv",), ("evaluate", "tasks/entail", "text/entail.tsv")),
     *(Target(f"vectors/{kind}", (f"vectors/new.{kind}",), ("info", f"vectors/new.{kind}")) for kind in KINDS),
+    *(Target(f"verify/{kind}", (f"vectors/new.{kind}",), ("verify", f"vectors/new.{kind}")) for kind in KINDS),
+    Target("verify/run", ("unfinished/pretraining/**/*",), ("verify", "unfinished/pretraining")),
     *(Target(f"onnx/{kind}", (f"onnx/{kind}/*",), ("onnx", f"onnx/{kind}")) for kind in ("float32", "int8")),
 )
 NEW = {  # files as this version writes them, with its checksums

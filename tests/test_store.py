@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,11 @@ class TestHdf5:
             assert all(isinstance(file[key], h5py.Dataset) for key in keys)
             np.testing.assert_allclose(file["and\u2215or"][...], elmo.encode_tokens("and/or"), atol=1e-6)
 
+    def test_names_are_marked_as_utf8(self, elmo: Elmo, tmp_path: Path) -> None:
+        write_vectors(elmo, ["naïve"], tmp_path / "out.h5", options=StoreOptions(use_sentence_keys=True))
+        with h5py.File(tmp_path / "out.h5") as file:
+            assert file.id.links.get_info("naïve".encode()).cset == h5py.h5t.CSET_UTF8
+
     def test_forgetting_sentences(self, elmo: Elmo, tmp_path: Path) -> None:
         write_vectors(elmo, LINES, tmp_path / "out.h5", options=StoreOptions(forget_sentences=True))
         with h5py.File(tmp_path / "out.h5") as file:
@@ -85,12 +91,20 @@ class TestHdf5:
         monkeypatch.setattr("elmokit.store.hdf5.LARGEST_STRING", 10)
         write_vectors(elmo, LINES, tmp_path / "large.h5")
         with h5py.File(tmp_path / "small.h5") as small, h5py.File(tmp_path / "large.h5") as large:
-            assert small["sentence_to_index"].dtype != large["sentence_to_index"].dtype
+            assert (
+                h5py.check_string_dtype(small["sentence_to_index"].dtype).length is None
+            )  # as the older tools wrote it
+            assert h5py.check_string_dtype(large["sentence_to_index"].dtype).length > 10
             assert json.loads(small["sentence_to_index"][0]) == json.loads(large["sentence_to_index"][0])
             np.testing.assert_array_equal(small["6"][...], large["6"][...])
 
 
 class TestOtherFormats:
+    def test_npz_holds_no_date(self, elmo: Elmo, tmp_path: Path) -> None:
+        write_vectors(elmo, LINES, tmp_path / "out.npz")
+        with zipfile.ZipFile(tmp_path / "out.npz") as archive:
+            assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
     @pytest.mark.parametrize("layers", ["average", "all"])
     def test_npz(self, elmo: Elmo, tmp_path: Path, layers: str) -> None:
         write_vectors(elmo, LINES, tmp_path / "out.npz", options=StoreOptions(layers=layers))
@@ -225,6 +239,19 @@ class TestResume:
         made = read_provenance(out)
         assert made is not None
         assert made.arithmetic == "not recorded, then int8 in C"
+
+    def test_a_run_that_an_earlier_version_only_began_is_made_anew(self, elmo: Elmo, tmp_path: Path) -> None:
+        out = tmp_path / "out.h5"
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(many(150), 0), out, options=self.OPTIONS)
+        manifest = tmp_path / "out.h5.partial" / "manifest.json"
+        stored = json.loads(manifest.read_text())
+        del stored["arithmetic"]  # as 0.1.0 wrote it
+        manifest.write_text(json.dumps(stored))
+        assert write_vectors(elmo, many(150), out, options=self.OPTIONS).resumed_at == 0  # and no warning
+        made = read_provenance(out)
+        assert made is not None
+        assert made.arithmetic == elmo.arithmetic
 
     def test_another_version_of_the_tokenizer_is_refused(self, elmo: Elmo, tmp_path: Path) -> None:
         out = tmp_path / "out.h5"

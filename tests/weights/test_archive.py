@@ -150,6 +150,9 @@ def test_too_many_members(tmp_path):
     path = pack(tmp_path / "many.zip", {f"{k}.bin": b"" for k in range(archive.MOST_MEMBERS + 1)})
     with pytest.raises(WeightsError, match="over 1000 members"):
         load_pretrained(path)
+    path = pack(tmp_path / "just.zip", {f"{k}.bin": b"" for k in range(archive.MOST_MEMBERS)})
+    with pytest.raises(WeightsError, match="no model"):
+        load_pretrained(path)
 
 
 @pytest.mark.parametrize("ending", ["zip", "tar", "tar.gz"])

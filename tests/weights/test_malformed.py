@@ -12,6 +12,7 @@ from model_files import OPTIONS, WORDS, changed, random_weights, write_arrays, w
 
 from elmokit.errors import WeightsError
 from elmokit.weights import load_pretrained
+from elmokit.weights.hdf5 import read_official
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 
@@ -217,6 +218,8 @@ def test_nonfinite_weights_can_be_asked_for(tmp_path):
     nan(float("nan"))(folder)
     model = load_pretrained(folder, allow_nonfinite=True)
     assert model.tensors["tokens.convolutions.1.weight"].isnan().sum() == 1
+    with pytest.raises(WeightsError, match="NaN or infinite"):
+        read_official(folder / "lm_weights.hdf5")
 
 
 @pytest.mark.parametrize("value", [1.1e6, -3e38])
