@@ -1,9 +1,10 @@
 """A small model on disk, and the command line as a user meets it."""
 
+import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +44,21 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.fixture
-def process() -> Callable[..., "subprocess.Popen[bytes]"]:
+def processes() -> "Iterator[list[subprocess.Popen[bytes]]]":
+    """Processes that end with the test: what still runs is killed, and all pipes are closed."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for running in started:
+        running.kill()
+        running.wait()
+        for pipe in (running.stdin, running.stdout, running.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not flushed has no reader any more
+                    pipe.close()
+
+
+@pytest.fixture
+def process(processes: "list[subprocess.Popen[bytes]]") -> Callable[..., "subprocess.Popen[bytes]"]:
     """Start `elmokit ARGS...` as a process of its own."""
 
     def start(*args: object) -> "subprocess.Popen[bytes]":
@@ -52,8 +67,9 @@ def process() -> Callable[..., "subprocess.Popen[bytes]"]:
         # Tests that run in the background may have inherited to ignore Ctrl-C, and would hand that on.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+            processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe))
         finally:
             signal.signal(signal.SIGINT, before)
+        return processes[-1]
 
     return start

@@ -268,7 +268,7 @@ class TestKilled:
         running.stdin.write(self.LINES[: len(self.LINES) // 2])
         running.stdin.flush()
         log = out.with_name(out.name + ".partial") / "records.bin"
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while not (log.exists() and log.stat().st_size > 45_000):
             assert running.poll() is None, running.stderr.read()
             assert time.monotonic() < until, "nothing was spooled"

@@ -35,7 +35,7 @@ def wait_for(path: Path, running: "subprocess.Popen[bytes]") -> None:
 def stopped(running: "subprocess.Popen[bytes]", number: signal.Signals) -> list[str]:
     """Ends a process with a signal; its last lines."""
     running.send_signal(number)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=180)
     assert running.returncode == 128 + number, said
     return said.decode().splitlines()
 
@@ -43,7 +43,7 @@ def stopped(running: "subprocess.Popen[bytes]", number: signal.Signals) -> list[
 def on_a_full_disk(size: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """`elmokit ARGUMENTS...` where no file can be larger than `size` bytes."""
     called = [sys.executable, "-c", LIMITED, str(size), *map(str, arguments)]
-    return subprocess.run(called, capture_output=True, text=True, timeout=120)
+    return subprocess.run(called, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

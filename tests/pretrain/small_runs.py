@@ -24,6 +24,9 @@ TRAINING = {
 }  # fmt: skip
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
 def write_text(path: Path, *, sentences: int = 400, seed: int = 0) -> Path:
     """Sentences of a toy language that is easily learnt, with some words that come once."""
     dice = random.Random(seed)
@@ -98,15 +101,27 @@ def run_here(command: list[str]) -> Ended:
 def start(command: list[str], *, before: list[str] | None = None) -> subprocess.Popen[str]:
     """The command in a process of its own; `before` stands in front of it, as torchrun does."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    words = before or [sys.executable]
+    words = [*(before or [sys.executable])]
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # not the ignored one of a background job
     try:
-        return subprocess.Popen([*words, "-m", "elmokit", *command], stderr=subprocess.PIPE, text=True, env=environment)
+        words += ["-m", "elmokit", *command]
+        STARTED.append(subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment))
     finally:
         signal.signal(signal.SIGINT, handler)
+    return STARTED[-1]
 
 
-def end(process: subprocess.Popen[str], *, timeout: float = 120) -> Ended:
+def end_all() -> None:
+    """Kills what a failed test left running, and closes its pipe."""
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def end(process: subprocess.Popen[str], *, timeout: float = 300) -> Ended:
     try:
         _, said = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -123,7 +138,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def wait_for_step(folder: Path, step: int, process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any(line["step"] >= step for line in log_of(folder)):
         assert time.monotonic() < deadline, f"step {step} did not come"
         assert process is None or process.poll() is None, f"ended before step {step}: {process.communicate()}"
