@@ -1,7 +1,9 @@
 """`elmokit embed`: text to vectors, on the screen or in a file."""
 
+import time
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +22,11 @@ from elmokit.cli.flags import (
 if TYPE_CHECKING:
     from elmokit.formats import ReadReport
     from elmokit.store import StoreOptions, StoreReport
+
+
+class Engine(StrEnum):
+    local = "local"
+    ray = "ray"
 
 
 def embed(
@@ -71,6 +78,17 @@ def embed(
     forget_sentences: Annotated[
         bool, typer.Option("--forget-sentences", help="HDF5: leave out sentence_to_index.")
     ] = False,
+    engine: Annotated[
+        Engine, typer.Option(help="Who runs the model: this process, or the workers of Ray.")
+    ] = Engine.local,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs; auto: the one here. [default: its own]"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Ray: how many workers. [default: one per GPU or core]", min=1)
+    ] = None,
+    part_rows: Annotated[int, typer.Option(help="Ray: rows of the input in a file of the output.", min=1)] = 2000,
 ) -> None:
     """Turn text into vectors, one per token.
 
@@ -91,6 +109,10 @@ def embed(
 
     HDF5 files have the layout of AllenNLP's elmo command: a dataset per sentence, named by its number from 0.
 
+    With --engine ray, workers on all cores, GPUs and machines of a Ray cluster write a folder of Parquet files:
+
+        elmokit embed corpus.jsonl more.parquet -o vectors --engine ray
+
     The file appears when it is complete. The same command resumes an unfinished run, and does nothing if the file is
     finished and the input unchanged. `elmokit info FILE` shows how a file was made.
     """
@@ -104,6 +126,12 @@ def embed(
     from elmokit.text import load_tokenizer
 
     LayerChoice.parse(layers)
+    if engine is Engine.ray:
+        given: dict[str, Any] = {"model": model, "layers": layers, "tokenized": tokenized, "field": field}
+        given |= {"normalise": normalise, "batch_tokens": batch_tokens, "device": device, "dtype": dtype}
+        given |= {"address": address, "workers": workers, "part_rows": part_rows, "restart": restart or overwrite}
+        _embed_with_ray(inputs, output, **given)
+        return
     for argument in inputs:  # a wrong file name is an error before a model is loaded
         is_source(argument)
     if output is not None:
@@ -140,6 +168,34 @@ def embed(
             encoder, sentences, output, options=options, name=name, restart=restart, overwrite=overwrite, told=told
         )
     _tell(done, read, output, options, lines=lines, longest_word=encoder.longest_word)
+
+
+def _embed_with_ray(inputs: list[str], output: Path | None, **options: Any) -> None:
+    from elmokit.errors import InputError
+    from elmokit.integrations.ray import RunReport, embed
+    from elmokit.store.write import SUFFIXES
+
+    if output is None or output.suffix.lower() in SUFFIXES:
+        raise InputError(f"--engine ray writes a folder of Parquet files; give one with -o, not {output or 'nothing'}")
+    began: list[tuple[float, int]] = []
+
+    def told(report: RunReport) -> None:
+        began.append((time.monotonic(), report.tokens))
+        passed, words = began[-1][0] - began[0][0], report.tokens - began[0][1]
+        left = ""
+        if passed > 0 and words and report.rows_done:
+            total = report.tokens / report.rows_done * report.rows
+            left = (
+                f", {words / passed:,.0f} words a second, {max(total - report.tokens, 0) * passed / words:,.0f} s left"
+            )
+        typer.echo(f"{report.done:,} of {report.parts:,} parts, {report.tokens:,} words{left}", err=True)
+
+    done = embed(inputs, output, told=told, **options)
+    typer.echo(f"{output}: {done.rows:,} rows, {done.tokens:,} tokens in {done.parts:,} parts", err=True)
+    for what, count in (("parts of an earlier run", done.resumed), ("empty rows", done.empty), ("bad rows", done.bad)):
+        if count:
+            aside = " (set aside in part-*.bad.jsonl)" if what == "bad rows" else ""
+            typer.echo(f"  {what}: {count:,}{aside}", err=True)
 
 
 def _tell(

@@ -91,7 +91,6 @@ def index(
     --export writes all occurrences with text, vectors, neighbours and places on a map; embedding-atlas shows them:
 
         elmokit index -o index/ --export atlas.parquet
-        embedding-atlas atlas.parquet --text marked --x projection_x --y projection_y --neighbors neighbors
     """
     from dataclasses import replace
 

@@ -5,6 +5,7 @@ are kept apart. Sentences without tokens have no row. Written row group by row g
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,15 @@ def read_metadata(path: Path, name: str) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...], metadata: Mapping[str, str]) -> None:
-    """`axes` is the shape of one token's vectors: (D,) or (L, D)."""
+def write_parquet(
+    path: Path,
+    records: Iterable[Record],
+    *,
+    axes: tuple[int, ...],
+    metadata: Mapping[str, str],
+    numbers: Iterable[int] | None = None,
+) -> None:
+    """`axes` is the shape of one token's vectors: (D,) or (L, D); `numbers` are those of the sentences, else from 0."""
     pa, pq = load_pyarrow()
     width = axes[-1]
     names = ["vector"] if len(axes) == 1 else [f"layer{k}" for k in range(axes[0])]
@@ -58,7 +66,7 @@ def write_parquet(path: Path, records: Iterable[Record], *, axes: tuple[int, ...
     with pq.ParquetWriter(path, schema) as writer:
         held: list[tuple[int, int, Record]] = []
         count = 0
-        for line, record in enumerate(records):
+        for line, record in zip(count_from(0) if numbers is None else numbers, records, strict=False):
             for at in range(0, len(record.tokens), rows):
                 part = slice(at, at + rows)
                 piece = Record(record.text, record.tokens[part], record.vectors[..., part, :])

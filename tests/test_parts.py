@@ -1,0 +1,120 @@
+"""Parts of text of any size, without Ray: the plan, the rows, and files that appear whole."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models
+from elmokit import Elmo
+from elmokit.errors import FormatError, InputError
+from elmokit.store.parts import (
+    Part,
+    PartEmbedder,
+    PartOptions,
+    begin,
+    finish,
+    plan_parts,
+    read_manifest,
+    read_part,
+    read_rows,
+)
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@given(
+    lines=st.lists(
+        st.text(st.characters(exclude_characters="\n\r", exclude_categories=("Cs",)), max_size=5), max_size=12
+    ),
+    rows=st.integers(1, 5),
+    ended=st.booleans(),
+    packed=st.booleans(),
+)
+def test_parts_hold_every_line_once(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], rows: int, ended: bool, packed: bool
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / ("a.txt.gz" if packed else "a.txt")
+    text = "\n".join(lines) + ("\n" if ended and lines else "")
+    expected = text.removesuffix("\n").split("\n") if text else []
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    parts = plan_parts([str(path), str(path)], part_rows=rows)
+    found = [row for part in parts for row in read_rows(part)]
+    assert [row.text for row in found] == expected * 2
+    assert [row.number for row in found] == list(range(2 * len(expected)))
+    assert all(1 <= part.rows <= rows for part in parts)
+
+
+def test_rows_of_parquet_over_row_groups(tmp_path: Path) -> None:
+    values = [None if k == 4 else f"text {k}" for k in range(11)]
+    pq.write_table(pa.table({"body": values, "n": range(11)}), tmp_path / "a.parquet", row_group_size=3)
+    parts = plan_parts([str(tmp_path / "a.parquet")], part_rows=4)
+    assert [part.rows for part in parts] == [4, 4, 3]
+    found = [row for part in parts for row in read_rows(part, field="body")]
+    assert [row.text for row in found] == values
+    assert [row.number for row in found if row.wrong] == [4]
+    with pytest.raises(InputError, match="no column 'text'; it has body, n"):
+        list(read_rows(parts[0]))
+
+
+def test_bad_rows_are_set_aside(tmp_path: Path) -> None:
+    rows = ['{"text": "the cat"}', "{", '{"other": 1}', '{"text": 3}', '{"text": ["a", "mat"]}', '{"text": ""}']
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    elmo = Elmo(models.tiny(seed=1).pretrained, device="cpu")
+    elmo.save_pretrained(tmp_path / "model")
+    options = PartOptions(model=str(tmp_path / "model"), layers="top", device="cpu")
+    parts = plan_parts([str(tmp_path / "a.jsonl")])
+    folder = tmp_path / "out"
+    assert not begin(folder, parts, options, elmo, restart=False)
+    report = PartEmbedder(folder, options)(parts[0])
+    assert (report.rows, report.tokens, report.empty, report.bad) == (6, 4, 1, 3)
+    assert read_part(folder / parts[0].name) == report
+    bad = [json.loads(line) for line in (folder / "part-000000.bad.jsonl").read_text().splitlines()]
+    assert [(row["row"], row["line"]) for row in bad] == [(1, 2), (2, 3), (3, 4)]
+    assert "int, expected a text" in bad[2]["why"]
+    table = pq.read_table(folder / parts[0].name).to_pydict()
+    assert table["sentence"] == [0, 0, 4, 4]
+    expected = np.concatenate(elmo.encode_tokens([["the", "cat"], ["a", "mat"]], layers="top"))
+    np.testing.assert_allclose(np.array(table["vector"]), expected, atol=1e-5)
+    finish(folder, [report])
+    assert read_manifest(folder)["bad"] == 3
+    assert begin(folder, parts, options, elmo, restart=False)
+
+
+def test_a_run_with_other_settings_is_not_mixed_in(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    elmo = Elmo(models.tiny(seed=1).pretrained, device="cpu")
+    parts = plan_parts([str(tmp_path / "a.txt")], part_rows=1)
+    folder = tmp_path / "out"
+    begin(folder, parts, PartOptions(), elmo, restart=False)
+    with pytest.raises(InputError, match="another layers"):
+        begin(folder, parts, PartOptions(layers="top"), elmo, restart=False)
+    with pytest.raises(InputError, match="another input"):
+        begin(folder, parts[:1], PartOptions(), elmo, restart=False)
+    with pytest.raises(FormatError, match="0 of 2 parts were made"):
+        finish(folder, [])
+    assert not begin(folder, parts, PartOptions(layers="top"), elmo, restart=True)
+    with pytest.raises(InputError, match="a folder of other things"):
+        begin(tmp_path, parts, PartOptions(), elmo, restart=False)
+
+
+def test_a_damaged_part_counts_as_missing(tmp_path: Path) -> None:
+    path = tmp_path / "part-000000.parquet"
+    assert read_part(path) is None
+    path.write_bytes(b"PAR1 and nothing else")
+    assert read_part(path) is None
+
+
+def test_what_cannot_be_planned_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot tell the format"):
+        plan_parts([str(tmp_path / "a.docx")])
+    with pytest.raises(InputError, match="no such file"):
+        plan_parts([str(tmp_path / "a.txt")])
+    (tmp_path / "b.txt").write_text("one\n")
+    with pytest.raises(InputError, match="shorter than it was"):
+        list(read_rows(Part(0, 0, 5, str(tmp_path / "b.txt"), 0, 0)))
