@@ -102,7 +102,10 @@ def train_static(texts: Iterable[str], path: Path) -> None:
     gain = np.log(values * (own**SMOOTHED).sum() / (own[left] * own[right] ** SMOOTHED))
     kept = gain > 0
     indices = torch.from_numpy(np.stack([left[kept], right[kept]]))
-    matrix = torch.sparse_coo_tensor(indices, torch.from_numpy(gain[kept]).float(), (len(words), len(words))).coalesce()
+    matrix = torch.sparse_coo_tensor(
+        indices, torch.from_numpy(gain[kept]).float(), (len(words), len(words)), check_invariants=True
+    )
+    matrix = matrix.coalesce()
     torch.manual_seed(0)
     u, s, _ = torch.svd_lowrank(matrix, q=min(WIDTH, len(words) - 1), niter=4)
     WordTable(words, (u * s.sqrt()).numpy().astype(np.float32), "PPMI and SVD").save(path)
