@@ -32,8 +32,13 @@ VARIANTS = {  # what the compiler is told for each, by what it compiles for; var
         "avx512": AVX512,
         "avx512vnni": f"{AVX512} -mavx512vnni",
     },
+    "aarch64": {
+        "neon": "-march=armv8-a",
+        "dotprod": "-march=armv8.2-a+dotprod",
+        "i8mm": "-march=armv8.2-a+dotprod+i8mm",
+    },
 }
-MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "x64": "x86_64"}
+MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "x64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
 class BuildError(Exception):

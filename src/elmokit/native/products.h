@@ -8,12 +8,32 @@
  * Sums come in blocks of 4 vectors of W outputs. Whole numbers lie in such blocks; in a vector four inputs (two of int16)
  * stand side by side for every output. Floats lie row by row, as in a file, and are read where they are.
  */
-#include <immintrin.h>
+#pragma once
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
+#include <immintrin.h>
+#endif
 
-#if defined(__AVX512BW__)
+#if defined(__aarch64__)
+#define W 4
+#define TILE 6 /* rows whose sums stay in registers */
+#define FEW 6  /* the same, of int16 */
+typedef int32x4_t vector;
+#define FLOATS(name) neon_##name
+#define LOAD(p) vld1q_s32((const int32_t *)(const void *)(p))
+#define STORE(p, x) vst1q_s32((int32_t *)(void *)(p), x)
+#define SPREAD(four) vdupq_n_s32(four)
+#define PAIRS(a, w) neon_pairs(a, w)
+#define FOURS(a, w) neon_fours(a, w)
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define DOT(sum, a, w) vusdotq_s32(sum, vreinterpretq_u8_s32(a), vreinterpretq_s8_s32(w))
+#define DOT16(sum, a, w) vaddq_s32(sum, PAIRS(a, w))
+#endif
+#elif defined(__AVX512BW__)
 #define W 16
 #define TILE 6 /* rows whose sums stay in registers */
 #define FEW 6  /* the same, of int16 */
@@ -44,8 +64,8 @@ typedef __m256i vector;
 #define DOT16(sum, a, w) _mm256_dpwssd_avx_epi32(sum, a, w)
 #endif
 #endif
-#if !defined(__AVX2__) || !defined(__FMA__)
-#error "made for AVX2 with FMA and what came after it"
+#if !defined(__aarch64__) && (!defined(__AVX2__) || !defined(__FMA__))
+#error "made for AVX2 with FMA and what came after it, or for 64-bit ARM"
 #endif
 
 /* MOST is the largest byte of a row. Without an instruction for sums of four, products of two neighbours are added in
@@ -70,6 +90,34 @@ typedef __m256i vector;
 
 typedef float floats __attribute__((vector_size(4 * W)));
 typedef int32_t whole __attribute__((vector_size(4 * W)));
+
+#if defined(__aarch64__)
+static inline floats neon_setzero(void) { return (floats)vdupq_n_f32(0); }
+static inline floats neon_set1(float x) { return (floats)vdupq_n_f32(x); }
+static inline floats neon_loadu(const float *p) { return (floats)vld1q_f32(p); }
+static inline void neon_storeu(float *p, floats x) { vst1q_f32(p, (float32x4_t)x); }
+static inline floats neon_max(floats x, floats y) { return (floats)vmaxq_f32((float32x4_t)x, (float32x4_t)y); }
+static inline floats neon_min(floats x, floats y) { return (floats)vminq_f32((float32x4_t)x, (float32x4_t)y); }
+static inline floats neon_fmadd(floats x, floats y, floats sum) {
+    return (floats)vfmaq_f32((float32x4_t)sum, (float32x4_t)x, (float32x4_t)y);
+}
+
+/* Sums of two neighbouring products of int16. */
+static inline int32x4_t neon_pairs(int32x4_t a, int32x4_t w) {
+    int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(w);
+    return vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+}
+
+/* Sums of four neighbouring products of bytes; those of a row are 127 at most, so that their sign does not matter. */
+static inline int32x4_t neon_fours(int32x4_t a, int32x4_t w) {
+    int8x16_t x = vreinterpretq_s8_s32(a), y = vreinterpretq_s8_s32(w);
+#if defined(__ARM_FEATURE_DOTPROD)
+    return vdotq_s32(vdupq_n_s32(0), x, y);
+#else
+    return vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(y))), vpaddlq_s16(vmull_high_s8(x, y)));
+#endif
+}
+#endif
 
 enum { INT8, FLOAT32, INT16 };
 
@@ -131,7 +179,11 @@ static inline __attribute__((always_inline)) void int16_tile(const int rows, con
 }
 
 /* The sums of four vectors. */
-static inline __m128 across(const floats *sum) {
+static inline void across(const floats *sum, float *four) {
+#if defined(__aarch64__)
+    float32x4_t low = vpaddq_f32((float32x4_t)sum[0], (float32x4_t)sum[1]);
+    vst1q_f32(four, vpaddq_f32(low, vpaddq_f32((float32x4_t)sum[2], (float32x4_t)sum[3])));
+#else
 #if W == 16
     __m256 half[4];
     for (int v = 0; v < 4; v++)
@@ -141,7 +193,8 @@ static inline __m128 across(const floats *sum) {
     const floats *half = sum;
 #endif
     __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(half[0], half[1]), _mm256_hadd_ps(half[2], half[3]));
-    return _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
+    _mm_storeu_ps(four, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+#endif
 }
 
 /* Floats a (rows, length of K) times four rows of a matrix, added to one place of each of four vectors of sums. */
@@ -160,7 +213,7 @@ static inline __attribute__((always_inline)) void float_tile(const int rows, con
     }
     for (int r = 0; r < rows; r++) {
         float four[4];
-        _mm_storeu_ps(four, across(sum[r]));
+        across(sum[r], four);
         for (int v = 0; v < 4; v++) sums[(4 * r + v) * W] += four[v];
     }
 }

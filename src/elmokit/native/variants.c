@@ -36,6 +36,27 @@ static int avx512(void) { /* F, DQ, BW, VL */
     return avx2() && saved(0xe6) && has(7, 0, 1, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31);
 }
 static int avx512vnni(void) { return avx512() && has(7, 0, 2, 1u << 11); }
+
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+static int dotprod(void) { return getauxval(AT_HWCAP) >> 20 & 1; }
+static int i8mm(void) { return dotprod() && (getauxval(AT_HWCAP2) >> 13 & 1); }
+#elif defined(__APPLE__)
+#include <stddef.h>
+#include <sys/sysctl.h>
+static int told(const char *name) {
+    int value = 0;
+    size_t size = sizeof value;
+    return !sysctlbyname(name, &value, &size, NULL, 0) && value;
+}
+static int dotprod(void) { return told("hw.optional.arm.FEAT_DotProd"); }
+static int i8mm(void) { return dotprod() && told("hw.optional.arm.FEAT_I8MM"); }
+#else
+static int dotprod(void) { return 0; }
+static int i8mm(void) { return 0; }
+#endif
+static int neon(void) { return 1; } /* all of these CPUs have it */
 #endif
 
 /* In order of choice. */
@@ -54,6 +75,15 @@ static const struct {
 #endif
 #ifdef WITH_avx2
     {"avx2", avx2},
+#endif
+#ifdef WITH_i8mm
+    {"i8mm", i8mm},
+#endif
+#ifdef WITH_dotprod
+    {"dotprod", dotprod},
+#endif
+#ifdef WITH_neon
+    {"neon", neon},
 #endif
 };
 
