@@ -129,7 +129,7 @@ def test_the_queue_is_bounded_and_deadlines_hold(start: Callable[..., Running]) 
 
 def test_sigterm_ends_the_server_well(process: Callable[..., Process]) -> None:
     server = process()
-    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert httpx.get(f"{server.url}/health", timeout=120).status_code == 200
     server.popen.send_signal(signal.SIGTERM)
     assert server.wait() == 0
     assert "Traceback" not in server.said
@@ -137,6 +137,6 @@ def test_sigterm_ends_the_server_well(process: Callable[..., Process]) -> None:
 
 def test_flags_by_the_environment(process: Callable[..., Process]) -> None:
     server = process(ELMOKIT_LOG_FORMAT="json", ELMOKIT_MAX_INPUTS="3")
-    answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": ["a"] * 4})
+    answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": ["a"] * 4}, timeout=120)
     assert answer.status_code == 413
     assert '"path": "/v1/embeddings"' in server.said

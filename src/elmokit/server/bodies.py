@@ -15,9 +15,10 @@ DEEPEST = 16  # brackets inside brackets; nothing that we read has more than 4
 class SafeRequest(Request):
     """A request whose JSON is valid UTF-8 without lone surrogates, and not too deep."""
 
+    _json: Any
+
     async def json(self) -> Any:
-        if not hasattr(self, "_json"):
-            self._json = parse(await self.body())
+        """The value that the route has parsed."""
         return self._json
 
 
@@ -28,7 +29,12 @@ class SafeRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def safely(request: Request) -> Response:
-            response: Response = await handle(SafeRequest(request.scope, request.receive))
+            safe = SafeRequest(request.scope, request.receive)
+            if safe.method == "POST":  # here and not inside `handle`, which would hide what is wrong
+                body = await safe.body()
+                if "json" in safe.headers.get("content-type", "json"):
+                    safe._json = parse(body)
+            response: Response = await handle(safe)
             return response
 
         return safely

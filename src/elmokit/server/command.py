@@ -30,8 +30,8 @@ def serve(settings: ServerSettings, *, model: Sequence[str] = (), tell: Callable
         service = Service.load(settings, model=model)
 
         def serving() -> None:
-            many = f", {settings.workers} workers" if settings.workers > 1 else ""
-            tell(f"serving {', '.join(service.encoders)} on {address_of(bound)}{many}")
+            many = f" with {settings.workers} workers" if settings.workers > 1 else ""
+            tell(f"serving {', '.join(service.encoders)}{many} on {address_of(bound)}")
 
         if settings.workers == 1:
             if settings.threads:

@@ -104,7 +104,9 @@ class _Exchange:
         except Exception as error:  # a bug, or a model that failed; never the reason why a connection breaks
             print(f"elmokit: request {self.id.decode()} failed", file=sys.stderr)
             traceback.print_exception(error)
-            await self._fail(ApiError(500, "the server failed; its log says why", kind="server_error", code="internal"))
+            status = 424 if self.scope["path"] in TEI_PATHS else 500
+            message = "the server failed; its log says why"
+            await self._fail(ApiError(status, message, kind="server_error", code="internal"))
         finally:
             timing.reset(token)
             self.front.metrics.under_way.dec()
@@ -181,7 +183,8 @@ class _Exchange:
                 (b"x-compute-time", _ms(told.cutting + told.model)),
             ]
         headers.append((b"x-total-time", _ms(total)))
-        if self.front.service.stopping:
+        sends = b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
+        if self.front.service.stopping or (sends and not self.body.complete):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
         return headers
 
@@ -193,8 +196,6 @@ class _Exchange:
         content = orjson.dumps(error.tei if tei else error.openai)
         headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        if not self.body.complete:
-            headers.append((b"connection", b"close"))  # the rest of the body is not read
         try:
             await self._send({"type": "http.response.start", "status": error.status, "headers": headers})
             await self._send({"type": "http.response.body", "body": content})

@@ -146,6 +146,15 @@ class ModelThread:
             job.held = 0
 
     def _work(self) -> None:
+        try:
+            self._serve()
+        finally:  # if it ends before its time, nobody waits in vain
+            with self._changed:
+                for job in self.waiting:
+                    job.fail(UnavailableError("the model thread has ended"))
+                self.waiting.clear()
+
+    def _serve(self) -> None:
         while True:
             with self._changed:
                 while not self.waiting:

@@ -35,6 +35,7 @@ def bind(host: str, port: int) -> socket.socket:
         made.close()
         raise InputError(f"{host}:{port} cannot be listened on ({wrong.strerror}); choose another --port") from None
     made.set_inheritable(True)
+    made.setblocking(False)  # for good: workers share it, and one that waits in accept() answers nobody
     return made
 
 
