@@ -228,7 +228,7 @@ def test_sorting_grouping_and_colours(visit: Visit) -> None:
 def test_change_between_two_texts(visit: Visit) -> None:
     page = visit.go("?view=change&first=first&second=second&least=4")
     table = rows_of(visit.saved("Words by change", "CSV"))
-    assert table[0] == ["word", "in first", "in second", "prt", "apd", "jsd", "p"]
+    assert table[0] == ["word", "in first", "in second", "prt", "apd", "jsd", "net", "p"]
     values = [float(row[3]) for row in table[1:]]
     assert values == sorted(values, reverse=True)
     page.get_by_role("combobox", name="Rank by", exact=True).select_option("apd")

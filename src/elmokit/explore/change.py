@@ -40,7 +40,8 @@ def rank_words(
             "apd": drift.apd,
             "prt": drift.prt,
             "jsd": drift.jsd,
-            "p": drift.p,
+            "net": drift.net,
+            "p": drift.chance(config.by),
         }
         for drift in found[:most]
     ]

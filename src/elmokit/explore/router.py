@@ -99,7 +99,7 @@ class SimilarBody(UsesBody):
 class ChangeBody(Body):
     first: Name
     second: Name
-    by: Annotated[str, Field(pattern="^(apd|prt|jsd)$")] = "prt"
+    by: Annotated[str, Field(pattern="^(apd|net|prt|jsd)$")] = "prt"
     min_count: Annotated[int, Field(ge=2, le=1_000_000)] = 10
 
 

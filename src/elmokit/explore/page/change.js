@@ -6,7 +6,7 @@ import { quoted, shell } from "./code.js";
 
 export const title = "Change";
 const LIMIT = 2000; // points of each side
-const MEASURES = { prt: "prt: distance of the means", apd: "apd: mean distance of pairs", jsd: "jsd: shares of groups" };
+const MEASURES = { prt: "prt: distance of the means", apd: "apd: mean distance of pairs", jsd: "jsd: shares of groups", net: "net: apd less the spread within each text" };
 
 const comparable = (about) => (about?.indexes ?? []).filter((one) => one.occurrences);
 export const defaults = (about) => ({ ...usual, colour: "side", sort: "apart", first: comparable(about)[0]?.name ?? "", second: comparable(about)[1]?.name ?? "", by: "prt", least: "10", word: "", order: "" });
@@ -26,7 +26,7 @@ export function mount(root, context) {
   const message = h("div");
   const about = h("p", { class: "note" });
   let [data, asked] = [null, null];
-  const heads = [["word", "word"], ["first", "in first"], ["second", "in second"], ["prt", "prt"], ["apd", "apd"], ["jsd", "jsd"], ["p", "p"]];
+  const heads = [["word", "word"], ["first", "in first"], ["second", "in second"], ["prt", "prt"], ["apd", "apd"], ["jsd", "jsd"], ["net", "net"], ["p", "p"]];
   const list = card("Words by change", [h("div", { class: "row" }, filter, about), ranked], saves("change", { csv: () => [heads.map(([, name]) => name), ...rows(context.state).map((one) => heads.map(([key]) => one[key]))] }), { hidden: true });
   root.append(
     h("p", { class: "lead" }, "Words that two texts use differently. p says how often chance alone would move the means as far: look at it first. Choose a word to see both uses."),
@@ -89,7 +89,7 @@ export function mount(root, context) {
     code(state) {
       const folders = [state.first, state.second].map((name) => given.find((one) => one.name === name)?.folder ?? name);
       return {
-        python: `from elmokit.analysis.drift import DriftConfig, measure_drift\nfrom elmokit.index import Index\n\nfirst, second = Index.open(${quoted(folders[0])}), Index.open(${quoted(folders[1])})\nconfig = DriftConfig(by=${quoted(state.by)}, min_count=${Number(state.least) || 10}, per_word=${Math.max(200, Number(state.least) || 10)})\nfor drift in measure_drift(first, second, ${state.word ? `words=[${quoted(state.word)}], ` : ""}config=config):\n    print(drift.word, drift.first, drift.second, drift.${state.by}, drift.p)`,
+        python: `from elmokit.analysis.drift import DriftConfig, measure_drift\nfrom elmokit.index import Index\n\nfirst, second = Index.open(${quoted(folders[0])}), Index.open(${quoted(folders[1])})\nconfig = DriftConfig(by=${quoted(state.by)}, min_count=${Number(state.least) || 10}, per_word=${Math.max(200, Number(state.least) || 10)})\nfor drift in measure_drift(first, second, ${state.word ? `words=[${quoted(state.word)}], ` : ""}config=config):\n    print(drift.word, drift.first, drift.second, drift.${state.by}, drift.chance(${quoted(state.by)}))`,
         command: `elmokit drift ${folders.map(shell).join(" ")} --by ${state.by} --min-count ${Number(state.least) || 10}`,
       };
     },

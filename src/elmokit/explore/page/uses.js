@@ -25,7 +25,7 @@ export class Uses {
     this.projection = choice(context.about.projections.map((name) => [name, name.toUpperCase()]), "pca", (projection) => context.set({ projection }, { push: false }));
     this.legend = h("div", { class: "legend" });
     this.summary = h("p", { class: "note" });
-    this.senses = h("div");
+    this.senses = h("div", { class: "tall", tabindex: 0, role: "group", "aria-label": "Groups in detail" });
     const zoom = [["+", 1.25, "Zoom in"], ["−", 0.8, "Zoom out"]].map(([sign, by, name]) => h("button", { type: "button", class: "small", "aria-label": name, onclick: () => this.cloud.zoom(by) }, sign));
     const picture = () => this.cloud.svg(`Occurrences of ${this.data.word}`, this.series().names.map((name, k) => [k, name]));
     const points = () => [["before", "word", "after", "source", "group", "x", "y"], ...this.data.lines.map((line, k) => [...line.map((part) => part.trim()), this.sourceOf(k), this.groups ? this.groups.labels[k] + 1 : "", +this.cloud.to[2 * k].toFixed(4), +this.cloud.to[2 * k + 1].toFixed(4)])];
