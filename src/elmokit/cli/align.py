@@ -43,7 +43,8 @@ def align(
 ) -> None:
     """Map one model's vectors into another model's space, so that the vectors of both can be compared.
 
-        elmokit align vi/model en --source-text vi.txt --target-text en.txt --words vi-en.txt
+        elmokit align vi/model en --source-text vi.txt --target-text en.txt \\
+          --words vi-en.txt
         elmokit embed text.txt -o vectors.h5 -m aligned:vi/model/aligned/en
 
     Each word's mean vector in its text is its anchor. From pairs of words (the seed), an orthogonal map is found for

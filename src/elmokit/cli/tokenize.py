@@ -23,9 +23,10 @@ def tokenize(
 ) -> None:
     """Show how text is cut: a sentence per line, tokens between spaces.
 
-        elmokit tokenize "Dr. Smith doesn't like l'homme." --tokenizer unicode@2 --explain
+        elmokit tokenize "Dr. Smith, l'homme." --tokenizer unicode@2 --explain
         elmokit tokenize corpus.txt --tokenizer unicode@2+nfc+lower > tokens.txt
-        elmokit tokenize text.txt --tokenizer python:pyvi.ViTokenizer:spacy_tokenize
+        elmokit tokenize text.txt \\
+          --tokenizer python:pyvi.ViTokenizer:spacy_tokenize
         elmokit tokenize text.txt -m my-elmo/
 
     The tokenizer is the one named, else that of the model, else english. --explain says of each token where it stands
