@@ -32,6 +32,8 @@ def test_embeddings_are_those_of_encode(server: Running, encoder: Elmo) -> None:
     assert answer.json()["model"] == "tiny"
     plain = server.http.post("/embeddings", json={"input": TEXTS, "layers": "top", "normalize": False})
     assert same(floats(plain), encoder.encode(TEXTS, layers="top"))
+    numbered = server.http.post("/v1/embeddings", json={"input": TEXTS, "layers": 1, "normalize": False})
+    assert same(floats(numbered), encoder.encode(TEXTS, layers=1))
     tokens = [["the", "cat"], ["sat"]]
     cut = server.http.post("/v1/embeddings", json={"tokens": tokens})
     assert same(floats(cut), encoder.encode(tokens, normalise=True))

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 Layers = Annotated[
-    str | int,
-    Field(description="Which layers: all, top, 0, average, concat:1,2, weights:.2,.3,.5 and so on.", max_length=1000),
+    Annotated[str, Field(max_length=1000)] | Annotated[int, Field(ge=-1000, le=1000)],
+    Field(description="Which layers: all, top, 0, average, concat:1,2, weights:.2,.3,.5 and so on."),
 ]
 ModelName = Annotated[str | None, Field(None, description="A name out of /v1/models; default: the first.")]
 TokenLists = list[list[str]]
