@@ -190,9 +190,7 @@ def main() -> None:
         folder / "results.json",
         json.dumps({"trials": trials, "dropout": dropout, "perplexity": perplexity, "probes": probes, "tags": scores}),
     )
-    print(
-        "trials (dropout, vocabulary: validation perplexity)", *(f"{k}: {v:.1f}" for k, v in trials.items()), sep="\n  "
-    )
+    print("dropout: perplexity after the short runs", *(f"{k}: {v:.1f}" for k, v in trials.items()), sep="\n  ")
     print("held-out documents:", json.dumps(perplexity))
     base = float(np.mean(scores["no ELMo"]))
     print(f"\n{'UPOS accuracy, VTB dev':34} mean   of {given.seeds} seeds   error gone")
