@@ -1,7 +1,6 @@
 """A small model on disk, and the command line as a user meets it."""
 
 import contextlib
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 import models
 from elmokit.__main__ import main
 from elmokit.weights import save_pretrained
+from heard import heard_signals
 
 
 class Result(NamedTuple):
@@ -64,12 +64,8 @@ def process(processes: "list[subprocess.Popen[bytes]]") -> Callable[..., "subpro
     def start(*args: object) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "elmokit", *map(str, args)]
         pipe = subprocess.PIPE
-        # Tests that run in the background may have inherited to ignore Ctrl-C, and would hand that on.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
+        with heard_signals():
             processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe))
-        finally:
-            signal.signal(signal.SIGINT, before)
         return processes[-1]
 
     return start

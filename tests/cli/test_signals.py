@@ -17,6 +17,7 @@ import models
 from elmokit.__main__ import StoppedError, _Signals
 from elmokit.encoders import Elmo
 from elmokit.index import Index
+from heard import heard_signals
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 KEPT = "finished files are kept, and the same command resumes an unfinished run"
@@ -35,12 +36,9 @@ def start(processes: "list[subprocess.Popen[bytes]]") -> Start:
     def run(prepare: str, *args: object) -> "subprocess.Popen[bytes]":
         code = f"import sys, time\n{prepare}\nsys.argv = ['elmokit', *{[*map(str, args)]!r}]\n"
         code += "from elmokit.__main__ import main\nmain()"
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # not the ignored one of a background job
-        try:
-            pipe = subprocess.PIPE
+        pipe = subprocess.PIPE
+        with heard_signals():
             running = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=pipe, stderr=pipe)
-        finally:
-            signal.signal(signal.SIGINT, before)
         processes.append(running)
         assert running.stdout is not None
         assert running.stdout.readline() == b"there\n", running.communicate()

@@ -43,9 +43,9 @@ def explorer(elmo: Elmo, indexes: dict[str, Path]) -> Explorer:
     return Explorer(elmo, indexes={name: Index.open(folder) for name, folder in indexes.items()})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium of the system."""
+    """A headless Chromium of the system; for one module, since Playwright keeps an event loop running."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if (chromium := shutil.which("chromium")) is None:
         pytest.skip("no chromium on this machine")
@@ -55,7 +55,7 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def given(
     browser: Any, elmo: Elmo, indexes: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def given(
     return {"tasks": make_task_models(folder, elmo), "run": run, "probe": folder / "probe.json"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(indexes: dict[str, Path], given: dict[str, Any]) -> Iterator[Server]:
     tasks = [argument for folder in given["tasks"] for argument in ("--task", folder)]
     folders = [indexes[name] for name in ("whole", "first", "second", "empty")]

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from unittest import mock
 import torch
 
 from elmokit.__main__ import main
+from heard import heard_signals
 
 MODEL = {"cell_dim": 16, "projection_dim": 8, "filters": "1:4,2:6,3:6", "char_dim": 4}
 TRAINING = {
@@ -102,12 +102,9 @@ def start(command: list[str], *, before: list[str] | None = None) -> subprocess.
     """The command in a process of its own; `before` stands in front of it, as torchrun does."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     words = [*(before or [sys.executable])]
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # not the ignored one of a background job
-    try:
-        words += ["-m", "elmokit", *command]
+    words += ["-m", "elmokit", *command]
+    with heard_signals():
         STARTED.append(subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment))
-    finally:
-        signal.signal(signal.SIGINT, handler)
     return STARTED[-1]
 
 
