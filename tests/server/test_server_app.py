@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from running import Process, Running, same
 from elmokit import Elmo
 from elmokit.server import ServerSettings, Service
 from elmokit.server.errors import LateError, OverloadedError
+from elmokit.server.run import bind
 
 TEXTS = ["The cat sat on the mat.", "", "A dog!", "the cat " * 40]
 
@@ -142,3 +144,24 @@ def test_flags_by_the_environment(process: Callable[..., Process]) -> None:
     answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": ["a"] * 4}, timeout=120)
     assert answer.status_code == 413
     assert '"path": "/v1/embeddings"' in server.said
+
+
+def test_answers_are_sent_without_delay() -> None:
+    """Else a small answer, headers and body, would wait 40 ms for the client's system to acknowledge the headers."""
+
+    async def connect() -> int:
+        delays: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there = writer.get_extra_info("socket")
+            delays.set_result(there.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(accept, sock=bind("127.0.0.1", 0)) as server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            found = await asyncio.wait_for(delays, 60)
+            writer.close()
+            await writer.wait_closed()
+            return found
+
+    assert asyncio.run(connect()) != 0

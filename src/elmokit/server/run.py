@@ -25,7 +25,8 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket bound to this address; nobody can connect before `run_app` listens on it."""
     try:
         (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        made = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends at once, without Nagle's delay, where the protocol is named
+        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as wrong:
         raise InputError(f"host {host!r} is no address of this machine ({wrong.strerror})") from None
     try:
