@@ -1,55 +1,17 @@
 """The real page in a real browser, with real indexes: every view, every control, both directions of a selection."""
 
-import csv
 import io
 import json
 import struct
-import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from visits import Server, Visit
+from visits import Server, Visit, drag, lines_of, rows_of, state_of, until
 
 VIEWS = ("sentence", "blank", "word", "change", "tasks", "model")
-
-
-def rows_of(file: bytes) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(file.decode("utf-8-sig"))))
-
-
-def state_of(page: Any) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
-
-
-def lines_of(page: Any) -> int:
-    """How many lines the concordance lists."""
-    return int(page.get_by_role("table", name="Concordance").get_attribute("aria-rowcount")) - 1
-
-
-def until(page: Any, holds: Callable[[int], bool]) -> int:
-    """The number of lines, when it is what was expected; a pointer's way takes a frame or two to be heard."""
-    ends = time.monotonic() + 60
-    while not holds(lines_of(page)) and time.monotonic() < ends:
-        page.wait_for_timeout(30)
-    assert holds(lines_of(page)), lines_of(page)
-    return lines_of(page)
-
-
-def drag(page: Any, path: list[tuple[float, float]]) -> None:
-    """Over the cloud, in parts of its width and height."""
-    page.locator(".cloud canvas.over").scroll_into_view_if_needed()
-    box = page.locator(".cloud canvas.over").bounding_box()
-    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in path]
-    page.mouse.move(*places[0])
-    page.mouse.down()
-    for place in places[1:]:
-        page.mouse.move(*place, steps=4)
-    page.mouse.up()
 
 
 def test_two_senses_of_a_word_come_first(visit: Visit) -> None:

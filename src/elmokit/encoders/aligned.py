@@ -7,17 +7,15 @@ import torch
 
 from elmokit.encoders.alignment import Alignment
 from elmokit.encoders.batches import BatchRunner
-from elmokit.encoders.encoder import Context, Encoder, digest_of
-from elmokit.encoders.places import FLOATS, INT8
+from elmokit.encoders.encoder import Encoder, digest_of
+from elmokit.encoders.wrapped import Wrapped
 from elmokit.errors import InputError
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
 
-class Aligned(Encoder):
+class Aligned(Wrapped):
     """An encoder and an `Alignment`; `Encoder.aligned` makes it. Text is cut as the encoder cuts it."""
-
-    modes = (*FLOATS, INT8)
 
     def __init__(self, encoder: Encoder, alignment: Alignment) -> None:
         if encoder.fingerprint != alignment.about.source:
@@ -25,30 +23,17 @@ class Aligned(Encoder):
                 f"the alignment maps from {alignment.about.source_name}, but the model is {encoder.source}, which "
                 "has other weights; make an alignment of its own for it"
             )
-        super().__init__(encoder.tokenizer, device=encoder.device, dtype=encoder.dtype)
-        self.encoder, self.alignment = encoder, alignment
+        super().__init__(encoder)
+        self.alignment = alignment
         self.placed()
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> "AlignedRunner":
-        mode = dtype if str(dtype).removeprefix("torch.") in self.encoder.modes else torch.float32
-        return AlignedRunner(self.encoder.placed(device, mode), self.alignment, device)
-
-    def arithmetic_in(self, device: torch.device, dtype: torch.dtype) -> str:
-        """That of the model; the map itself is in float32."""
-        return self.encoder.arithmetic_in(device, dtype)
+        return AlignedRunner(self.encoder.placed(device, self.inner_dtype(dtype)), self.alignment, device)
 
     @property
     def width(self) -> int:
         """D, that of the target."""
         return self.alignment.width
-
-    @property
-    def layer_names(self) -> tuple[str, ...]:
-        return self.encoder.layer_names
-
-    @property
-    def context(self) -> Context:
-        return self.encoder.context
 
     @property
     def source(self) -> str:
@@ -59,19 +44,6 @@ class Aligned(Encoder):
         """A digest of the model and the maps."""
         tensors = {name: torch.from_numpy(getattr(self.alignment, name)) for name in ("maps", "means", "target_means")}
         return digest_of((self.encoder.fingerprint, self.alignment.scales.tolist()), tensors)
-
-    @property
-    def longest_word(self) -> int | None:
-        return self.encoder.longest_word
-
-    def overlong(self, word: str) -> bool:
-        return self.encoder.overlong(word)
-
-    def unknown(self, word: str) -> bool:
-        return self.encoder.unknown(word)
-
-    def forget_words(self) -> None:
-        self.encoder.forget_words()
 
 
 class AlignedRunner(BatchRunner):

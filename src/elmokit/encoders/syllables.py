@@ -9,40 +9,21 @@ from collections.abc import Sequence
 import torch
 
 from elmokit.encoders.batches import BatchRunner
-from elmokit.encoders.encoder import Context, Encoder, digest_of
-from elmokit.encoders.places import FLOATS, INT8
+from elmokit.encoders.encoder import Encoder, digest_of
+from elmokit.encoders.wrapped import Wrapped
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
 
-class Syllables(Encoder):
+class Syllables(Wrapped):
     """An encoder over the parts of words; `load_encoder("syllables:MODEL")` makes it."""
 
-    modes = (*FLOATS, INT8)
-
     def __init__(self, encoder: Encoder) -> None:
-        super().__init__(encoder.tokenizer, device=encoder.device, dtype=encoder.dtype)
-        self.encoder = encoder
+        super().__init__(encoder)
         self.placed()
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> "SyllableRunner":
-        mode = dtype if str(dtype).removeprefix("torch.") in self.encoder.modes else torch.float32
-        return SyllableRunner(self.encoder.placed(device, mode))
-
-    def arithmetic_in(self, device: torch.device, dtype: torch.dtype) -> str:
-        return self.encoder.arithmetic_in(device, dtype)
-
-    @property
-    def width(self) -> int:
-        return self.encoder.width
-
-    @property
-    def layer_names(self) -> tuple[str, ...]:
-        return self.encoder.layer_names
-
-    @property
-    def context(self) -> Context:
-        return self.encoder.context
+        return SyllableRunner(self.encoder.placed(device, self.inner_dtype(dtype)))
 
     @property
     def source(self) -> str:
@@ -53,10 +34,6 @@ class Syllables(Encoder):
         """A digest of the model's own."""
         return digest_of(("syllables", self.encoder.fingerprint), {})
 
-    @property
-    def longest_word(self) -> int | None:
-        return self.encoder.longest_word
-
     def overlong(self, word: str) -> bool:
         """Whether the model reads only the beginning of a part."""
         return any(map(self.encoder.overlong, word.split()))
@@ -64,9 +41,6 @@ class Syllables(Encoder):
     def unknown(self, word: str) -> bool:
         """Whether the model knows none of the parts."""
         return all(map(self.encoder.unknown, word.split() or [word]))
-
-    def forget_words(self) -> None:
-        self.encoder.forget_words()
 
 
 class SyllableRunner(BatchRunner):

@@ -16,13 +16,10 @@ English endings behind an apostrophe.
 """
 
 import re
-from collections.abc import Iterator
 from functools import cache
 
 from elmokit.text.sentence import Sentence, cut_all
 from elmokit.text.unicode import (
-    _CLOSING,
-    _FULL_STOPS,
     _HAN,
     _HIRAGANA,
     _KATAKANA,
@@ -31,6 +28,7 @@ from elmokit.text.unicode import (
     _THAI_LAO,
     emoji,
     marks,
+    sentence_spans,
 )
 
 _VOWELS = (
@@ -38,11 +36,6 @@ _VOWELS = (
     "аеёиоуыэюяіїєαεηιουωάέήίόύώ"
 )
 _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
-_END = re.compile(
-    f"(?<![{_FULL_STOPS}])[{_FULL_STOPS}]++(?:[{_CLOSING}]++(?![{_HIRAGANA}])|(?![{_CLOSING}]))\\s*+"
-    f"|(?<![.!?…])(?P<stop>[.!?…]++)[{_CLOSING}]*+\\s++"
-    r"|\n[^\S\n]*+\n\s*+"
-)
 _BEFORE = re.compile(r"(?<![^\W_])(?:\d{1,2}|[^\W\d_]{1,3}|(?:[^\W\d_]\.){1,9}[^\W\d_])$")  # where it is that short
 KINDS = {
     "address": "web or mail address, host or file name, @name, #tag",
@@ -69,7 +62,7 @@ class UnicodeTokenizer2:
 
     def split(self, text: str) -> list[Sentence]:
         """A paragraph or document as its sentences; each is cut into the tokens that `tokenize` gives for its text."""
-        return cut_all(text, _sentence_spans(text), _token_pattern())
+        return cut_all(text, sentence_spans(text, _goes_on), _token_pattern())
 
     def kinds(self, text: str) -> list[str]:
         """Which of `KINDS` each token of `tokenize` is."""
@@ -124,19 +117,6 @@ def _token_pattern() -> re.Pattern[str]:
         f"|(?P<emoticon>[:;=]['’o-]?[)(DP|](?!\\w)|<3|{emoji()})"
         f"|(?P<mark>([-=*#+~_.!?…])\\10++|\\S{mark}*+)"
     )
-
-
-def _sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each sentence, without the spaces around it."""
-    start = len(text) - len(text.lstrip())
-    final = len(text.rstrip())
-    for match in _END.finditer(text, start, final):
-        if match["stop"] and text.count("\n", match.start(), match.end()) < 2 and _goes_on(text, match):
-            continue
-        yield start, start + len(text[start : match.end()].rstrip())
-        start = match.end()
-    if start < final:
-        yield start, final
 
 
 def _goes_on(text: str, match: re.Match[str]) -> bool:

@@ -51,7 +51,7 @@ class UnicodeTokenizer:
 
     def split(self, text: str) -> list[Sentence]:
         """A paragraph or document as its sentences; each is cut into the tokens that `tokenize` gives for its text."""
-        return cut_all(text, _sentence_spans(text), _token_pattern())
+        return cut_all(text, sentence_spans(text, _goes_on), _token_pattern())
 
 
 @cache
@@ -82,12 +82,12 @@ def _token_pattern() -> re.Pattern[str]:
     )
 
 
-def _sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each sentence, without the spaces around it."""
+def sentence_spans(text: str, goes_on: Callable[[str, re.Match[str]], bool]) -> Iterator[tuple[int, int]]:
+    """Start and end of each sentence, without the spaces around it. `goes_on` says whether a stop ends none."""
     start = len(text) - len(text.lstrip())
     final = len(text.rstrip())
     for match in _END.finditer(text, start, final):
-        if match["stop"] and text.count("\n", match.start(), match.end()) < 2 and _goes_on(text, match):
+        if match["stop"] and text.count("\n", match.start(), match.end()) < 2 and goes_on(text, match):
             continue
         yield start, start + len(text[start : match.end()].rstrip())
         start = match.end()
