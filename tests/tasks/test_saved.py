@@ -9,16 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from small_tasks import small_data, small_setup, tiny_elmo
+from typer.testing import CliRunner
 
 import elmokit
 import models
 from elmokit import Tagger, TaskModel
+from elmokit.cli import app
 from elmokit.encoders import Elmo
 from elmokit.encoders.changed import CAME_WITH
 from elmokit.errors import ElmokitWarning, InputError, WeightsError
 from elmokit.tasks.run import train_task
-from elmokit.tasks.saved import is_task_model
+from elmokit.tasks.saved import is_task_model, read_description
 from elmokit.tasks.tagging.task import NER
 from elmokit.weights import bundled, load_pretrained, save_pretrained
 from elmokit.weights.load import BUNDLED
@@ -36,6 +40,10 @@ def model(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Path) -> Tas
     train, dev = small_data(tmp_path_factory.mktemp("data"))
     elmo = Elmo.from_pretrained(encoder_folder, device="cpu")
     return train_task(NER, small_setup(epochs=3), train, dev, encoder=elmo, device="cpu")
+
+
+def convert(*given: object) -> None:
+    CliRunner().invoke(app, ["convert", *map(str, given)], catch_exceptions=False)
 
 
 def test_the_same_predictions_with_places_in_the_text(model: TaskModel[Any, Any], tmp_path: Path) -> None:
@@ -170,6 +178,27 @@ def test_ready_made_models_by_name(
     model.save(tmp_path / "names")
     with pytest.warns(ElmokitWarning, match="the folder names here is taken, not the model names that comes with"):
         assert Tagger.from_pretrained("names", encoder=encoder_folder).source == "names"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
+def test_a_model_in_fewer_bytes(model: TaskModel[Any, Any], tmp_path: Path, dtype: str) -> None:
+    whole, small = model.save(tmp_path / "whole", identity="of the training"), tmp_path / "small"
+    convert(whole, small, "--dtype", dtype)
+    assert read_description(small).identity == "of the training"
+    assert read_description(small).encoder == read_description(whole).encoder
+    stored = load_file(small / "weights.safetensors")
+    assert stored["lstms.0.weight_ih_l0"].dtype == (torch.float16 if dtype == "float16" else torch.int8)
+    back = Tagger.from_pretrained(small, device="cpu")
+    before, after = model.network.state_dict(), back.network.state_dict()
+    for name, values in before.items():
+        assert after[name].dtype == torch.float32
+        step = values.abs().max().item() / 127  # of an int8 number
+        torch.testing.assert_close(after[name], values, atol=0.6 * step + 1e-3 * step * 127, rtol=0)
+    assert back.predict(TEXT) == model.predict(TEXT)
+    with pytest.raises(WeightsError, match="only --dtype and --overwrite fit"):
+        convert(whole, tmp_path / "official", "--to", "official")
+    with pytest.raises(WeightsError, match="already"):
+        convert(whole, small)
 
 
 def test_a_model_may_hold_its_encoder(model: TaskModel[Any, Any], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`elmokit convert`: a model from one file format to another."""
+"""`elmokit convert`: a model, or a task model, from one form to another."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +22,8 @@ class Numbers(StrEnum):
 
 def convert(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model folder, archive, .hdf5 file, hub id or bundled name.")
+        str,
+        typer.Argument(metavar="MODEL", help="Model folder, archive, .hdf5 file, hub id, bundled name or task model."),
     ],
     output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the converted model goes.")],
     *,
@@ -50,6 +51,7 @@ def convert(
         elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
         elmokit convert my-elmo/ small/ --dtype int4 --softmax-words 30000
         elmokit convert my-elmo/ for-allennlp/ --to official
+        elmokit convert ner-model/ small-ner/ --dtype int8
 
     A conversion from official to elmokit's format and back gives the same files, bit for bit, unless --dtype changes
     the numbers. ELMoForManyLangs models cannot become official ones, since that format has no place for their
@@ -58,21 +60,34 @@ def convert(
     from dataclasses import replace
 
     from rich.console import Console
-    from rich.filesize import decimal
 
     from elmokit.errors import WeightsError
+    from elmokit.tasks.saved import convert_task_model, is_task_model
     from elmokit.weights import Dtype, load_pretrained, save_pretrained
+    from elmokit.weights.bundled import find_task_model
 
     taken = [name for name in ("config.json", "options.json") if (output / name).exists()]
     if taken and not overwrite:
         raise WeightsError(f"{output}: a model is there already ({taken[0]}); give another folder, or --overwrite")
+    numbers: Dtype | None = None if dtype is None else dtype.value
+    told = Console(highlight=False, stderr=True, soft_wrap=True)
+    if is_task_model(folder := find_task_model(model)):
+        if to is Target.official or softmax_words is not None or options or vocabulary or revision:
+            raise WeightsError(f"{folder}: a task model; of the options, only --dtype and --overwrite fit it")
+        convert_task_model(folder, output, dtype=numbers)
+        told.print(f"{folder} is now {output} ({_size(output)})", markup=False)
+        return
     pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary)
     notes = {name: value for name, value in (("licence", licence), ("language", language)) if value is not None}
     pretrained = replace(pretrained, extra=pretrained.extra | notes)
     if softmax_words is not None:
         pretrained = pretrained.with_words(softmax_words)
-    numbers: Dtype | None = None if dtype is None else dtype.value
     save_pretrained(pretrained, output, format=to.value, dtype=numbers, softmax=softmax, overwrite=overwrite)
-    size = decimal(sum(path.stat().st_size for path in output.iterdir() if path.is_file()))
-    made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {size})"
-    Console(highlight=False, stderr=True, soft_wrap=True).print(made, markup=False)
+    made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {_size(output)})"
+    told.print(made, markup=False)
+
+
+def _size(folder: Path) -> str:
+    from rich.filesize import decimal
+
+    return decimal(sum(path.stat().st_size for path in folder.iterdir() if path.is_file()))

@@ -1,7 +1,7 @@
 """`TaskModel`: a trained network with what it needs to work on text, and the folder that it is saved in.
 
     config.json           what it is: task, settings, network, encoder, tokenizer; written last
-    weights.safetensors   the network's weights
+    weights.safetensors   the network's weights; in fewer bytes as `elmokit.weights.storage` says
     words.txt             the words with vectors of their own
     training.json         how the training went, epoch by epoch
     encoder/              the encoder, if it was fine-tuned or is to be saved with the model
@@ -40,7 +40,7 @@ from elmokit.tasks.words import SPECIAL, WordReader, WordVocabulary, describe_mi
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights.bundled import find_task_model, list_bundled
 from elmokit.weights.load import BUNDLED
-from elmokit.weights.storage import stored
+from elmokit.weights.storage import Dtype, StoredTensors, pack, stored
 from elmokit.weights.symbols import read_symbols, write_symbols
 
 FORMAT, VERSION = "elmokit task", 1
@@ -224,10 +224,12 @@ class TaskModel(Generic[G, A]):
         with_encoder: bool = False,
         encoder_source: str | None = None,
         identity: str = "",
+        dtype: Dtype | None = None,
     ) -> Path:
         """Writes the model, and the encoder with it if `with_encoder` says so or it was fine-tuned.
 
-        `encoder_source` is where the encoder is found on loading, `identity` a digest of the training.
+        `encoder_source` is where the encoder is found on loading, `identity` a digest of the training. `dtype` is the
+        type of the network's stored numbers; without it they stay as they are.
         """
         folder = Path(folder).expanduser()
         held = self.encoder is not None and (with_encoder or self.setup.training.fine_tune)
@@ -238,7 +240,8 @@ class TaskModel(Generic[G, A]):
                 )
             self.encoder.save_pretrained(folder / ENCODER)
         with atomic_folder(folder, last=CONFIG) as draft:
-            write_tensors(draft / WEIGHTS, {name: stored(values) for name, values in self.network.state_dict().items()})
+            weights = pack(self.network.state_dict(), dtype, stacked=())
+            write_tensors(draft / WEIGHTS, {name: stored(values) for name, values in weights.items()})
             write_text(draft / WORDS, write_symbols(self.reader.vocabulary.words))
             if self.trained is not None:
                 write_text(draft / LOG, json.dumps([asdict(epoch) for epoch in self.trained.epochs], indent=1) + "\n")
@@ -275,6 +278,15 @@ class TaskModel(Generic[G, A]):
         }
 
 
+def convert_task_model(folder: Path, output: Path, *, dtype: Dtype | None) -> None:
+    """The same model with its numbers stored in another type; its encoder is named, or held, as before."""
+    stated = read_description(folder)
+    model: TaskModel[Any, Any] = TaskModel.from_pretrained(folder, device="cpu")
+    used = stated.encoder
+    source, held = (used.source, used.held) if used else (None, False)
+    model.save(output, with_encoder=held, encoder_source=source, identity=stated.identity, dtype=dtype)
+
+
 def is_task_model(folder: Path) -> bool:
     """Whether a task model was saved in this folder."""
     config = folder / CONFIG
@@ -308,17 +320,18 @@ def read_description(folder: Path) -> Description:
 def _load_network(task: Task[Any, Any], folder: Path, stated: Description) -> Network[Any, Any]:
     path, source = folder / WEIGHTS, f"{folder / CONFIG}: network"
     _compare(path, stated.weights)
-    places = open_tensors(path, error=WeightsError, advice=COPY).places
+    open_tensors(path, error=WeightsError, advice=COPY)
+    weights = StoredTensors(safetensors.torch.load_file(path), str(path))
     with torch.device("meta"):  # shapes alone: a damaged width must not take all memory
         outline = task.network.from_plain(stated.network, source=source, error=WeightsError).state_dict()
     for name, values in outline.items():
-        if name not in places or places[name].shape != tuple(values.shape):
-            found = f"has shape {places[name].shape}" if name in places else "is missing"
+        if name not in weights or weights.shape(name) != tuple(values.shape):
+            found = f"has shape {weights.shape(name)}" if name in weights else "is missing"
             raise WeightsError(f"{path}: {name!r} {found}, but {CONFIG} describes {tuple(values.shape)}; {COPY}")
-    if more := sorted(places.keys() - outline.keys()):
+    if more := sorted(weights.keys() - outline.keys()):
         raise WeightsError(f"{path}: {more[0]!r} is no part of the network that {CONFIG} describes; {COPY}")
     network = task.network.from_plain(stated.network, source=source, error=WeightsError)
-    network.load_state_dict(safetensors.torch.load_file(path))
+    network.load_state_dict({name: weights[name].float() for name in weights})
     return network
 
 

@@ -76,16 +76,19 @@ def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
     return values.contiguous()
 
 
-def pack(tensors: Mapping[str, Tensor], dtype: Dtype | None) -> dict[str, Tensor]:
+def pack(
+    tensors: Mapping[str, Tensor], dtype: Dtype | None, *, stacked: tuple[str, ...] = ("lstm.",)
+) -> dict[str, Tensor]:
     """Tensors as they go into a file. int8: matrices become int8 with their scales, biases float16.
 
-    int4: the same, but matrices whose input falls into whole groups become four bits.
+    int4: the same, but matrices whose input falls into whole groups become four bits. Names that begin as one of
+    `stacked` have the directions as their first axis.
     """
     if dtype not in ("int8", "int4"):
         return {name: cast(values, dtype, name) for name, values in tensors.items()}
     packed: dict[str, Tensor] = {}
     for name, values in tensors.items():
-        axes = 2 if name.startswith("lstm.") else 1  # before the output rows, an LSTM's parameters have the directions
+        axes = 2 if name.startswith(stacked) else 1  # up to and with the output rows
         if values.ndim <= axes:
             packed[name] = cast(values, "float16", name)
         elif dtype == "int4" and fits(values):
