@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from world import World
 
 from elmokit import Elmo, Index, LanguageModel, TaskModel
 from elmokit.analysis import find_neighbours, measure_drift
+from elmokit.server import ServerSettings, Service
+from elmokit.server.sources import ready_tasks
+from elmokit.weights import bundled
 
 TEXTS = ["The cat sat on the mat.", "A dog ran.", ""]
 
@@ -133,3 +138,16 @@ def test_the_shapes_of_text_embeddings_inference(full: Running, elmo: Elmo) -> N
     ):
         answer = full.http.post("/embed", json=body)
         assert (answer.status_code, answer.json()["error_type"]) == (status, kind), answer.text
+
+
+def test_task_models_that_come_with_elmokit(
+    world: World, encoder: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundled, "BUNDLED", tmp_path / "models")
+    shutil.copytree(world.tagger, tmp_path / "models" / "tasks" / "ready")
+    monkeypatch.chdir(tmp_path)  # where no folder is called so
+    service = Service.load(ServerSettings(task=("ready", "names=ready")), model=[str(world.model)])
+    assert list(service.tasks) == ["ready", "names"]
+    assert service.task("ready").encoder is service.encoder()  # loaded once
+    assert list(ready_tasks(service.encoder(), "cpu")) == ["ready"]
+    assert not ready_tasks(encoder, "cpu")  # it reads the vectors of another

@@ -14,7 +14,11 @@ def explore(
     ] = None,
     model: EncoderOption = None,
     task: Annotated[
-        list[str] | None, typer.Option(metavar="FOLDER", help="Task model to show; give it several times for several.")
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER|NAME",
+            help="Task model to show; give it several times for several. Default: those that come with elmokit.",
+        ),
     ] = None,
     run: Annotated[
         list[Path] | None, typer.Option(metavar="FOLDER", help="Run of elmokit pretrain or train, to see its curves.")

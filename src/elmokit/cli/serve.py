@@ -13,6 +13,7 @@ def _serve(model: EncodersOption = None, **flags: Any) -> None:
     """Serve models, task models and indexes over HTTP.
 
         elmokit serve
+        elmokit serve --task ner --task pos
         elmokit serve -m model/ --task ner-model/ --index index/ --port 9000
         curl localhost:8000/v1/embeddings --json '{"input": "Hello."}'
 

@@ -13,6 +13,7 @@ from elmokit.explore.router import explore_router
 from elmokit.index import Index
 from elmokit.server import Service, address_of, bind, create_app
 from elmokit.server.settings import ServerSettings
+from elmokit.server.sources import ready_tasks
 from elmokit.weights.load import BUNDLED
 
 LOOPBACK = ("localhost", "::1", "127.")
@@ -29,7 +30,10 @@ def prepare(
     port: int = 0,
     device: str = "auto",
 ) -> tuple[FastAPI, Service, socket.socket, str]:
-    """The app, its service, the bound socket, and the address of the page. Wrong folders are errors at once."""
+    """The app, its service, the bound socket, and the address of the page. Wrong folders are errors at once.
+
+    Without `tasks`, the task models that come with elmokit are shown, if they read the vectors of this encoder.
+    """
     opened = {name: Index.open(folder) for name, folder in named(indexes).items()}
     for folder in runs:
         if not folder.is_dir():
@@ -41,7 +45,8 @@ def prepare(
     bound = bind(host, port)
     try:
         loaded = Service.load(settings, model=[model] if model else ())
-        service = Service(loaded.encoders, tasks=loaded.tasks, indexes=opened, settings=settings)
+        models = loaded.tasks if tasks else ready_tasks(loaded.encoder(), device)
+        service = Service(loaded.encoders, tasks=models, indexes=opened, settings=settings)
         explorer = Explorer(
             service.encoder(),
             indexes=opened,

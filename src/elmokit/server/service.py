@@ -17,14 +17,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
 from elmokit.encoders import Elmo, Encoder, load_encoder
 from elmokit.encoders.encoder import Layers
 from elmokit.encoders.results import Choice, Vectors
-from elmokit.errors import ElmokitError, InputError
+from elmokit.errors import InputError
 from elmokit.formats.given import sentences_of
 from elmokit.index import Index
 from elmokit.layers import LayerChoice
@@ -33,6 +32,7 @@ from elmokit.server.embedding import Embedding, Pooling, Shaping, run_embeddings
 from elmokit.server.errors import ApiError, LateError
 from elmokit.server.jobs import Call, Job, ModelThread
 from elmokit.server.settings import ServerSettings
+from elmokit.server.sources import load_indexed, load_task_model, named
 from elmokit.tasks.saved import TaskModel
 from elmokit.text import Sentence, Tokenizer
 
@@ -107,14 +107,14 @@ class Service:
         device, dtype = settings.device, settings.dtype
         encoders = {
             name: load_encoder(source, device=device, dtype=dtype)
-            for name, source in (_named(given) for given in model or (None,))
+            for name, source in (named(given) for given in model or (None,))
         }
         known = {encoder.fingerprint: encoder for encoder in encoders.values()}
-        tasks = {name: _load_task(source, known, device) for name, source in map(_named, settings.task)}
-        indexes = {name: Index.open(source or "") for name, source in map(_named, settings.index)}
+        tasks = {name: load_task_model(source or "", known, device) for name, source in map(named, settings.task)}
+        indexes = {name: Index.open(source or "") for name, source in map(named, settings.index)}
         for index in indexes.values():
             if index.manifest.model not in {encoder.fingerprint for encoder in encoders.values()}:
-                name, source = _named(index.manifest.source)
+                name, source = named(index.manifest.source)
                 encoders[name if name not in encoders else index.manifest.source] = load_indexed(index, source, device)
         return cls(encoders, tasks=tasks, indexes=indexes, settings=settings)
 
@@ -339,40 +339,11 @@ class Service:
                 told.model += job.spent
 
 
-def _named(given: str | None) -> tuple[str, str | None]:
-    """A name to serve it under, and its source: NAME=SOURCE, or the last part of the source."""
-    if given is None:
-        return "en", None
-    name, equals, source = given.partition("=")
-    if equals and "/" not in name:
-        return name, source
-    return Path(given.partition(":")[2] or given).name or given, given
-
-
 def _find(known: Mapping[str, T], name: str, what: str, flag: str) -> T:
     if name not in known:
         have = f"this server has {', '.join(known)}" if known else f"the server was started without {flag}"
         raise ApiError(404, f"no {what} {name!r} here; {have}", code="not_found")
     return known[name]
-
-
-def _load_task(source: str | None, known: Mapping[str, Encoder], device: str) -> TaskModel[Any, Any]:
-    """A task model, on an encoder that is loaded already if it was trained on that."""
-    from elmokit.tasks.saved import read_description
-
-    stated = read_description(Path(source or "").expanduser()).encoder
-    encoder = known.get(stated.fingerprint) if stated is not None and not stated.held else None
-    return TaskModel.from_pretrained(source or "", encoder=encoder, device=device)
-
-
-def load_indexed(index: Index, source: str | None, device: str) -> Encoder:
-    """The encoder that an index was made with."""
-    try:
-        encoder = load_encoder(source, device=device)
-    except ElmokitError as wrong:
-        raise InputError(f"{index.folder}: its model cannot be loaded ({wrong}); give it with -m") from None
-    index.manifest.check_encoder(encoder, index.folder)
-    return encoder
 
 
 def _truncated(sentence: Sentence, most: int, side: Side) -> Sentence:

@@ -15,7 +15,9 @@ Tokens = Annotated[int, Range(0)]
 class ServerSettings:
     """`elmokit serve --help` shows them with their meaning; 0 stands for a default that depends on the machine."""
 
-    task: tuple[str, ...] = setting((), "task model to serve: its folder, or NAME=FOLDER")
+    task: tuple[str, ...] = setting(
+        (), "task model to serve: its folder, the name of one that comes with elmokit, or NAME=FOLDER"
+    )
     index: tuple[str, ...] = setting((), "index to serve: its folder, or NAME=FOLDER")
     host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for all, which needs keys")
     port: Port = setting(8000, "port to listen on; 0 takes a free one")

@@ -1,0 +1,52 @@
+"""What the flags of a server name: encoders, task models and indexes, each under a name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elmokit.encoders import Encoder, load_encoder
+from elmokit.errors import ElmokitError, InputError
+from elmokit.index import Index
+from elmokit.tasks.saved import TaskModel, read_description
+from elmokit.weights.bundled import find_task_model, list_bundled
+
+
+def named(given: str | None) -> tuple[str, str | None]:
+    """A name to serve it under, and its source: NAME=SOURCE, or the last part of the source."""
+    if given is None:
+        return "en", None
+    name, equals, source = given.partition("=")
+    if equals and "/" not in name:
+        return name, source
+    return Path(given.partition(":")[2] or given).name or given, given
+
+
+def load_task_model(source: str, known: Mapping[str, Encoder], device: str) -> TaskModel[Any, Any]:
+    """A task model by its folder or name, on an encoder that is loaded already if it was trained on that.
+
+    `known` are encoders by their fingerprints.
+    """
+    folder = find_task_model(source)
+    stated = read_description(folder).encoder
+    encoder = known.get(stated.fingerprint) if stated is not None and not stated.held else None
+    return TaskModel.from_pretrained(folder, encoder=encoder, device=device)
+
+
+def ready_tasks(encoder: Encoder, device: str) -> dict[str, TaskModel[Any, Any]]:
+    """The task models that come with elmokit and read the vectors of this encoder, by name."""
+    found: dict[str, TaskModel[Any, Any]] = {}
+    for one in list_bundled():
+        stated = read_description(one.folder).encoder if one.kind != "model" else None
+        if stated is not None and not stated.held and stated.fingerprint == encoder.fingerprint:
+            found[one.name] = TaskModel.from_pretrained(one.folder, encoder=encoder, device=device)
+    return found
+
+
+def load_indexed(index: Index, source: str | None, device: str) -> Encoder:
+    """The encoder that an index was made with."""
+    try:
+        encoder = load_encoder(source, device=device)
+    except ElmokitError as wrong:
+        raise InputError(f"{index.folder}: its model cannot be loaded ({wrong}); give it with -m") from None
+    index.manifest.check_encoder(encoder, index.folder)
+    return encoder
