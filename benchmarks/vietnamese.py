@@ -1,6 +1,8 @@
 """A model for Vietnamese, made and judged, from raw text to a table. Stop it at any time: the same command resumes it.
 
-    python benchmarks/vietnamese.py vietnamese/ [--shared ../shared] [--device cuda]
+    python benchmarks/vietnamese.py vietnamese/ [--shared ../shared] [--device cuda] [--jobs 3]
+    python benchmarks/vietnamese.py vietnamese/ --only train --minutes 1.5 --jobs 3 --device cuda
+    python benchmarks/vietnamese.py vietnamese/ --only judge [--model MODEL]
     python benchmarks/vietnamese.py trial/ --lines 300 --preset tiny --steps 6 --trial-steps 3
         --seeds 1 --sentences 60 --tag-epochs 1
 
@@ -12,7 +14,8 @@
 6. Taggers with and without ELMo, over several seeds. VTB's words of several syllables are read as their syllables,
    whose vectors are averaged, and beside it as one token.
 
-What is finished lies in FOLDER and is not done again. The table is printed and written to FOLDER/results.json.
+What is finished lies in FOLDER and is not done again. The table is printed and written to FOLDER/results.json. Steps 1
+to 3 (`--only train`) and 4 to 6 (`--only judge`) can be run apart, on two machines.
 """
 
 import argparse
@@ -21,12 +24,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from elmokit.encoders import WordTable
 from elmokit.formats.atomic import write_text
@@ -35,6 +40,7 @@ from elmokit.text import load_tokenizer
 
 TOKENIZER = "unicode@2"
 DROPOUTS = (0.1, 0.2, 0.3)
+Numbers = NDArray[np.int64]
 WORDS, WIDTH, WINDOW, SMOOTHED = 30_000, 256, 5, 0.75  # of the static vectors
 
 
@@ -88,15 +94,9 @@ def train_static(texts: Iterable[str], path: Path) -> None:
     counts = Counter(token for tokens in sentences for token in tokens)
     words = [word for word, count in counts.most_common(WORDS) if count > 2]
     places = {word: k for k, word in enumerate(words)}
-    pairs: Counter[int] = Counter()
-    for tokens in sentences:
-        rows = [places.get(token, -1) for token in tokens]
-        for t, row in enumerate(rows):
-            if row >= 0:
-                near = rows[max(0, t - WINDOW) : t] + rows[t + 1 : t + 1 + WINDOW]
-                pairs.update(row * len(words) + other for other in near if other >= 0)
-    keys = np.fromiter(pairs.keys(), dtype=np.int64, count=len(pairs))
-    values = np.fromiter(pairs.values(), dtype=np.float64, count=len(pairs))
+    gap = [-1] * WINDOW
+    rows = np.array([row for tokens in sentences for row in (*(places.get(t, -1) for t in tokens), *gap)])
+    keys, values = pair_counts(rows, len(words))
     left, right = np.divmod(keys, len(words))
     own = np.bincount(left, weights=values, minlength=len(words))
     gain = np.log(values * (own**SMOOTHED).sum() / (own[left] * own[right] ** SMOOTHED))
@@ -111,6 +111,42 @@ def train_static(texts: Iterable[str], path: Path) -> None:
     WordTable(words, (u * s.sqrt()).numpy().astype(np.float32), "PPMI and SVD").save(path)
 
 
+def pair_counts(rows: Numbers, words: int) -> tuple[Numbers, Numbers]:
+    """Pairs of words in a window, as row * words + column, and how often each stands there; -1 is no word."""
+    keys, values = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    for distance in range(1, WINDOW + 1):
+        a, b = rows[:-distance], rows[distance:]
+        there = (a >= 0) & (b >= 0)
+        for pair in (a[there] * words + b[there], b[there] * words + a[there]):
+            found, counts = np.unique(pair, return_counts=True)
+            keys, places = np.unique(np.concatenate([keys, found]), return_inverse=True)
+            values = np.bincount(places, weights=np.concatenate([values, counts])).astype(np.int64)
+    return keys, values
+
+
+def train_model(given: argparse.Namespace, text: Path) -> None:
+    """Short runs for the dropout, and the long run; all share one prepared text."""
+    folder = given.folder
+    shape = ("--preset", given.preset, "--tokenizer", TOKENIZER, "--dedupe", "--vocab-size", given.vocab_size)
+    common = (*shape, "--prepared", folder / "corpus", "--quiet", "--device", given.device)
+
+    def trial(dropout: float, steps: int = given.trial_steps) -> float:
+        run = folder / f"trial-{dropout}"
+        elmokit("pretrain", text, "-o", run, *common, "--valid-every", steps, "--steps", steps, "--dropout", dropout)
+        return best_perplexity(run)
+
+    def tried(dropout: float) -> float:
+        return float(once(folder / f"trial-{dropout}.json", lambda: trial(dropout)))
+
+    first = tried(DROPOUTS[0])  # it prepares the text
+    with ThreadPoolExecutor(given.jobs) as pool:
+        trials = dict(zip(DROPOUTS, (first, *pool.map(tried, DROPOUTS[1:])), strict=True))
+    dropout = min(DROPOUTS, key=lambda rate: trials[rate])
+    length = ("--steps", given.steps) if given.steps else ("--epochs", given.epochs)
+    length = ("--minutes", given.minutes) if given.minutes else length
+    elmokit("pretrain", text, "-o", folder / "run", *common, *length, "--dropout", dropout, "--patience", 4)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -120,7 +156,11 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=50_000)
     parser.add_argument("--epochs", type=float, default=15)
     parser.add_argument("--steps", type=int, default=0, help="of the long run; 0: by its epochs")
+    parser.add_argument("--minutes", type=float, default=0, help="of the long run, instead of epochs")
     parser.add_argument("--trial-steps", type=int, default=1500)
+    parser.add_argument("--only", choices=("train", "judge"), help="steps 1 to 3, or 4 to 6, alone")
+    parser.add_argument("--model", type=Path, help="judge this one; default: that of the long run")
+    parser.add_argument("--jobs", type=int, default=1, help="short runs and taggers at once")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sentences", type=int, default=0, help="of each part of the treebank; 0: all")
     parser.add_argument("--tag-epochs", type=int, default=0, help="of small taggers; 0: usual ones, until they stop")
@@ -135,24 +175,15 @@ def main() -> None:
         for part in ("train", "dev")
     )
     device = ("--device", given.device)
-    common = ("--preset", given.preset, "--tokenizer", TOKENIZER, "--dedupe", "--quiet", *device)
-    common = (*common, "--vocab-size", given.vocab_size)
-
-    def trial(dropout: float) -> float:
-        run = folder / f"trial-{dropout}"
-        length = ("--valid-every", given.trial_steps, "--steps", given.trial_steps)
-        elmokit("pretrain", text, "-o", run, *common, *length, "--dropout", dropout)
-        return best_perplexity(run)
-
-    trials = {rate: once(folder / f"trial-{rate}.json", lambda rate=rate: trial(rate)) for rate in DROPOUTS}
-    dropout = min(DROPOUTS, key=lambda rate: trials[rate])
-    run, length = folder / "run", ("--steps", given.steps) if given.steps else ("--epochs", given.epochs)
-    elmokit("pretrain", text, "-o", run, *common, *length, "--dropout", dropout, "--patience", 4)
-    model = run / "model"
+    if given.only != "judge":
+        train_model(given, text)
+    model = given.model or folder / "run" / "model"
     perplexity = once(
         folder / "perplexity.json",
         lambda: json.loads(elmokit("perplexity", heldout, "-m", model, "--json", *device).splitlines()[-1]),
     )
+    if given.only == "train":
+        return
     static = folder / "static.safetensors"
     if not static.exists():
         train_static(read_lines(text), static)
@@ -174,24 +205,34 @@ def main() -> None:
         "static vectors of the same text": ("-m", encoders["static"]),
     }
     quick = ("--quick", "--epochs", str(given.tag_epochs)) if given.tag_epochs else ()
-    scores: dict[str, list[float]] = {}
-    for number, (name, flags) in enumerate(systems.items()):
-        for seed in range(given.seeds):
-            place = folder / f"tagger-{number}-{seed}"
 
-            def tag(place: Path = place, flags: tuple[str, ...] = flags, seed: int = seed) -> float:
-                given_files = ("--train", train, "--dev", dev, "-o", place)
-                elmokit("train", "pos", *given_files, "--seed", seed, "--quiet", *quick, *device, *flags)
-                record = json.loads(elmokit("evaluate", place, dev, "--json", *device).splitlines()[-1])
-                return next(float(value) for key, value in record.items() if key != "file")
+    def tag(number: int, flags: tuple[str, ...], seed: int) -> float:
+        place = folder / f"tagger-{number}-{seed}"
 
-            scores.setdefault(name, []).append(once(folder / f"tagger-{number}-{seed}.json", tag))
+        def score() -> float:
+            files = ("--train", train, "--dev", dev, "-o", place)
+            elmokit("train", "pos", *files, "--seed", seed, "--quiet", *quick, *device, *flags)
+            record = json.loads(elmokit("evaluate", place, dev, "--json", *device).splitlines()[-1])
+            return next(float(value) for key, value in record.items() if key != "file")
+
+        return float(once(place.with_suffix(".json"), score))
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        runs = {
+            name: [pool.submit(tag, number, flags, seed) for seed in range(given.seeds)]
+            for number, (name, flags) in enumerate(systems.items())
+        }
+        scores = {name: [run.result() for run in its] for name, its in runs.items()}
+    trained = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("trial-*.json"))}
     write_text(
         folder / "results.json",
-        json.dumps({"trials": trials, "dropout": dropout, "perplexity": perplexity, "probes": probes, "tags": scores}),
+        json.dumps({"trials": trained, "perplexity": perplexity, "probes": probes, "tags": scores}),
     )
-    print("dropout: perplexity after the short runs", *(f"{k}: {v:.1f}" for k, v in trials.items()), sep="\n  ")
+    print("perplexity after the short runs, by dropout", *(f"{k}: {v:.1f}" for k, v in trained.items()), sep="\n  ")
     print("held-out documents:", json.dumps(perplexity))
+    for name, rows in probes.items():
+        for row in rows:
+            print("probe", name, json.dumps(row))
     base = float(np.mean(scores["no ELMo"]))
     print(f"\n{'UPOS accuracy, VTB dev':34} mean   of {given.seeds} seeds   error gone")
     for name, values in scores.items():
