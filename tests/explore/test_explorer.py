@@ -194,3 +194,15 @@ def test_work_comes_in_steps(explorer: Explorer) -> None:
     assert isinstance(first, Progress)
     assert 0 == first.done < first.total
     steps.close()  # the user has moved on
+
+
+def test_the_word_to_begin_with_tells_something(explorer: Explorer, indexes: dict[str, Path]) -> None:
+    found = finish(explorer.words("whole"))
+    counts = Index.open(indexes["whole"]).words
+    assert found["words"][0] == {"word": "the", "count": counts["the"]}
+    assert not {"the", "with", "their"} & set(found["telling"])
+    first = found["first"]
+    assert len(first) >= 5
+    assert counts[first] == max(counts[word] for word in found["telling"] if len(word) >= 5)
+    assert finish(explorer.words("whole", "ban"))["first"] == "banks"
+    assert finish(explorer.words("empty")) == {"words": [], "telling": [], "first": ""}

@@ -111,6 +111,9 @@ def test_a_blank_is_filled_and_emptied(visit: Visit) -> None:
 
 def test_points_and_lines_follow_each_other(visit: Visit) -> None:
     page = visit.go("?view=word")
+    first = state_of(page)["word"]  # the view opens with a word
+    assert page.get_by_role("combobox", name="Word", exact=True).input_value() == first
+    assert page.get_by_role("table", name="Concordance").get_by_text(first).first.is_visible()
     page.get_by_role("combobox", name="Word", exact=True).fill("bank")
     page.get_by_role("button", name="Show", exact=True).click()
     visit.settled()

@@ -57,6 +57,7 @@ def prepare(
             lm=service.language_model,
         )
         service.warm_up()
+        explorer.warm_up()
         app = create_app(service, routers=[explore_router(service, explorer)], log=None)
         if host.startswith(LOOPBACK):  # a page of another site, under a name of its own, must not reach it
             app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", host])

@@ -13,13 +13,15 @@ from elmokit.encoders import Elmo, Encoder
 from elmokit.errors import InputError
 from elmokit.explore import blank, change, cloud, facts, groups, labels, sentence
 from elmokit.explore.cloud import Cloud
-from elmokit.explore.steps import Progress, Steps, packed
+from elmokit.explore.steps import Progress, Steps, finish, packed
 from elmokit.index import ENGLISH_STOP_WORDS, Index
 from elmokit.lm import LanguageModel
 from elmokit.tasks.saved import TaskModel
 
 KEPT_BYTES = 384 << 20  # of clouds
 AT_ONCE = 1_500  # occurrences whose layers are computed without being asked for
+LONG = 5  # letters of a word to begin with: shorter ones are mostly grammar
+STOP = frozenset(ENGLISH_STOP_WORDS)
 
 
 class Explorer:
@@ -47,12 +49,18 @@ class Explorer:
         self._lm: LanguageModel | None = None
         self._lock = Lock()
         self._clouds: OrderedDict[tuple[Any, ...], Cloud] = OrderedDict()
+        self._model_facts: dict[str, Any] | None = None
+
+    def warm_up(self) -> None:
+        """Computes what the first view needs, so that it opens at once."""
+        for first in (self.about(), self.sentence(("A first sentence.", "And another."))):
+            finish(first)
 
     def about(self) -> Steps[dict[str, Any]]:
         """All that was given, in facts."""
         yield Progress(0, 1)
         return {
-            "model": {**facts.describe_model(self.encoder), "given": self.model},
+            "model": self._described(),
             "predicts": self._predicts(),
             "indexes": [
                 {**facts.describe_index(name, index), "fits": index.manifest.model == self.encoder.fingerprint}
@@ -75,13 +83,19 @@ class Explorer:
         return (yield from blank.fill_or_score(self.lm, text, n=n))
 
     def words(self, index: str, prefix: str = "", most: int = 120) -> Steps[dict[str, Any]]:
-        """The most frequent words of an index that begin so."""
+        """The most frequent words of an index that begin so; those that tell something; the one to show first."""
         yield Progress(0, 1)
         words, folded = self._index(index).words, prefix.casefold()
         found = [(word, n) for word, n in words.items() if word.casefold().startswith(folded)]
         found.sort(key=lambda pair: (-pair[1], pair[0]))
-        stop = set(ENGLISH_STOP_WORDS)
-        return {"words": [{"word": w, "count": n, "plain": w.casefold() in stop} for w, n in found[:most]]}
+        telling = [word for word, _ in found if _tells(word)]
+        long = [word for word in telling if len(word) >= LONG]
+        few = [word for word in long if words[word] <= AT_ONCE]
+        return {
+            "words": [{"word": word, "count": n} for word, n in found[:most]],
+            "telling": telling[:most],
+            "first": next(iter(few or long or telling or [word for word, _ in found]), ""),
+        }
 
     def word(
         self,
@@ -202,6 +216,11 @@ class Explorer:
         assert isinstance(self.encoder, Elmo)
         return LanguageModel(self.encoder.pretrained, device=self.encoder.device, tokenizer=self.encoder.tokenizer)
 
+    def _described(self) -> dict[str, Any]:
+        if self._model_facts is None:
+            self._model_facts = {**facts.describe_model(self.encoder), "given": self.model}
+        return self._model_facts
+
     def _predicts(self) -> bool:
         return isinstance(self.encoder, Elmo) and self.encoder.pretrained.softmax is not None
 
@@ -235,6 +254,11 @@ class Explorer:
             while len(self._clouds) > 1 and sum(c.nbytes for c in self._clouds.values()) > KEPT_BYTES:
                 self._clouds.popitem(last=False)
         return made
+
+
+def _tells(word: str) -> bool:
+    """Whether a word is likely to have a meaning of its own: no name, no stop word, not very short."""
+    return word.isalpha() and not word[0].isupper() and word not in STOP and (len(word) > 2 or not word.isascii())
 
 
 def _free(name: str, number: int) -> str:

@@ -123,7 +123,9 @@ def _around(cloud: Cloud, members: NDArray[np.int64], *, most: int = 8) -> list[
         near = (*left.split()[-AROUND:], *right.split()[:AROUND])
         words = {word.strip(".,;:!?\"'()[]“”‘’—–-").casefold() for word in near}
         words = {
-            word for word in words if word and word not in stop and word not in own and any(map(str.isalpha, word))
+            word
+            for word in words
+            if len(word) > 1 and word not in stop and word not in own and any(map(str.isalpha, word))
         }
         (inside if k in chosen else outside).update(words)
     ours, theirs = max(len(members), 1), max(len(cloud.lines) - len(members), 0)

@@ -63,7 +63,7 @@ export function mount(root, context) {
 
   /** Two bars a word, on a scale of logarithms from one in a million to 1. */
   function wordByWord(found) {
-    const [row, label, room] = [25, 118, 190];
+    const [row, label, room] = matchMedia("(max-width: 560px)").matches ? [25, 86, 62] : [25, 118, 190];
     const size = (logp) => Math.max(0, 1 + logp / Math.log(1e6)) * room;
     const W = label + 2 * room + 130;
     const column = (values, x, series) => values && values.map((logp, k) => [s("rect", { x, y: 30 + k * row + 4, width: Math.max(1.5, size(logp)), height: 16, rx: 2, fill: `var(--c${found.surprising[k] ? 1 : series})` }), s("text", { x: x + size(logp) + 5, y: 30 + k * row + 17, "font-size": 12, class: "faint" }, percent(Math.exp(logp)))]);
@@ -72,7 +72,7 @@ export function mount(root, context) {
       { viewBox: `0 0 ${W} ${34 + row * found.tokens.length}`, width: W, role: "img", "aria-label": "Probability of each word from both sides" },
       s("text", { x: label, y: 16, "font-size": 13, class: "faint" }, "from the left"),
       s("text", { x: label + room + 65, y: 16, "font-size": 13, class: "faint" }, "from the right"),
-      found.tokens.map((token, k) => s("text", { x: label - 8, y: 30 + k * row + 17, "text-anchor": "end", "font-size": 15, class: "word", "font-weight": found.surprising[k] ? 700 : 400 }, `${found.surprising[k] ? "● " : ""}${token.text.slice(0, 16)}`)),
+      found.tokens.map((token, k) => s("text", { x: label - 8, y: 30 + k * row + 17, "text-anchor": "end", "font-size": 15, class: "word", "font-weight": found.surprising[k] ? 700 : 400 }, `${found.surprising[k] ? "● " : ""}${token.text.slice(0, Math.floor(label / 7.4))}`)),
       column(found.forward, label, 0),
       column(found.backward, label + room + 65, 2),
     );

@@ -1,5 +1,5 @@
 // Change: words by how differently two texts use them, and both uses in one picture.
-import { card, choice, count, h, labelled } from "./dom.js";
+import { card, choice, count, h, labelled, terminal } from "./dom.js";
 import { saves } from "./save.js";
 import { Uses, usual } from "./uses.js";
 import { quoted, shell } from "./code.js";
@@ -14,7 +14,7 @@ export const defaults = (about) => ({ ...usual, colour: "side", sort: "apart", f
 export function mount(root, context) {
   const given = comparable(context.about);
   if (given.length < 2) {
-    root.append(card("Two indexes are needed", [h("p", {}, "This view compares two texts: two periods, two newspapers, two authors. Make an index of each with the same model, and give both:"), h("pre", {}, "elmokit index letters-1900.txt -o old\nelmokit index news-2020.txt -o new\nelmokit explore old new")]));
+    root.append(card("Two indexes are needed", [h("p", {}, "This view compares two texts: two periods, two newspapers, two authors. Make an index of each with the same model, and give both:"), terminal("elmokit index letters-1900.txt -o old\nelmokit index news-2020.txt -o new\nelmokit explore old new")]));
     return { update() {}, code: () => ({ python: `from elmokit.analysis.drift import measure_drift\nfrom elmokit.index import Index\n\nfor drift in measure_drift(Index.open("old"), Index.open("new")):\n    print(drift.word, drift.prt, drift.p)`, command: "elmokit drift old new" }) };
   }
   const uses = new Uses(context, { colours: { side: "text", group: "sense group", before: "word before", after: "word after" }, sorts: { apart: "far from the other text" } });
@@ -26,8 +26,10 @@ export function mount(root, context) {
   const message = h("div");
   const about = h("p", { class: "note" });
   let [data, asked] = [null, null];
-  const heads = [["word", "word"], ["first", "in first"], ["second", "in second"], ["prt", "prt"], ["apd", "apd"], ["jsd", "jsd"], ["net", "net"], ["p", "p"]];
-  const list = card("Words by change", [h("div", { class: "row" }, filter, about), ranked], saves("change", { csv: () => [heads.map(([, name]) => name), ...rows(context.state).map((one) => heads.map(([key]) => one[key]))] }), { hidden: true });
+  const heads = ["word", "first", "second", "prt", "apd", "jsd", "net", "p"];
+  const told = { ...MEASURES, p: "p: how often chance alone would move the word as far" };
+  const headOf = (name) => (name === "first" || name === "second" ? `in ${context.state[name]}` : name);
+  const list = card("Words by change", [h("div", { class: "row" }, filter, about), ranked], saves("change", { csv: () => [heads.map((name) => headOf(name)), ...rows(context.state).map((one) => heads.map((key) => one[key]))] }), { hidden: true });
   root.append(
     h("p", { class: "lead" }, "Words that two texts use differently. p says how often chance alone would move the means as far: look at it first. Choose a word to see both uses."),
     h("div", { class: "row" }, labelled("First text", controls.first), labelled("Second text", controls.second), labelled("Rank by", controls.by), labelled("At least so often in each", least)),
@@ -46,10 +48,10 @@ export function mount(root, context) {
   function table(state) {
     const key = state.order || state.by;
     const top = Math.max(...data.words.map((one) => one[state.by]), 1e-9);
-    const head = heads.map(([name, text]) => h("th", { scope: "col", class: name === "word" ? null : "num", "aria-sort": name === key ? (name === "word" || name === "p" ? "ascending" : "descending") : "none" }, h("button", { type: "button", onclick: () => context.set({ order: name }, { push: false }) }, text)));
+    const head = heads.map((name) => h("th", { scope: "col", class: name === "word" ? null : "num", "aria-sort": name === key ? (name === "word" || name === "p" ? "ascending" : "descending") : "none" }, h("button", { type: "button", title: told[name], onclick: () => context.set({ order: name }, { push: false }) }, headOf(name))));
     const body = rows(state).slice(0, 300).map((one) => {
-      const cells = heads.slice(1).map(([name]) => h("td", { class: "num" }, name === "first" || name === "second" ? count(one[name]) : one[name].toFixed(3)));
-      const bar = cells[heads.findIndex(([name]) => name === state.by) - 1];
+      const cells = heads.slice(1).map((name) => h("td", { class: "num" }, name === "first" || name === "second" ? count(one[name]) : one[name].toFixed(3)));
+      const bar = cells[heads.indexOf(state.by) - 1];
       bar.style.background = `linear-gradient(to left, color-mix(in srgb, var(--c0) 22%, transparent) ${(100 * one[state.by]) / top}%, transparent 0)`;
       return h("tr", { class: one.word === state.word ? "chosen" : null }, h("td", {}, h("button", { type: "button", class: "small", dir: "auto", "aria-pressed": String(one.word === state.word), onclick: () => context.set({ word: one.word, pick: undefined, layer: "" }) }, one.word)), cells);
     });
@@ -78,7 +80,7 @@ export function mount(root, context) {
         table(now);
         if (!now.word) return (uses.element.hidden = true);
         uses.element.hidden = false;
-        await uses.show({ indexes: [now.first, now.second], word: now.word, limit: LIMIT }, now, { layers: "some" });
+        await uses.show({ indexes: [now.first, now.second], word: now.word, limit: LIMIT }, now);
       } catch (error) {
         uses.element.hidden = true;
         message.replaceChildren(context.wrong(error));

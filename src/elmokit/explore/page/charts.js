@@ -7,7 +7,7 @@ const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…
 export function bars(rows, { most, label = 110, width = 360, pick, title, series = 0 } = {}) {
   const row = 24;
   const top = most ?? Math.max(...rows.map((one) => one.value), 1e-12);
-  const room = width - label - 64;
+  const room = width - label - 14 - 7 * Math.max(6, ...rows.map((one) => (one.text ?? "").length));
   const made = rows.map((one, k) => {
     const size = Math.max(0, (one.value / top) * room);
     const choose = pick && { tabindex: 0, role: "button", class: "pick", onclick: () => pick(one), onkeydown: (e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), pick(one)) };
@@ -25,7 +25,7 @@ export function bars(rows, { most, label = 110, width = 360, pick, title, series
 
 /** A matrix of numbers from `low` to 1 as pixels, with words at its sides. `over` hears [row, column] or null. */
 export function heatMap(values, rows, columns, { title, over, pick, mark } = {}) {
-  const cell = Math.max(4, Math.min(26, 620 / Math.max(rows.length, columns.length)));
+  const cell = Math.max(4, Math.min(40, 620 / Math.max(rows.length, columns.length)));
   const side = Math.min(120, 12 + 7.5 * Math.max(...rows.map((word) => word.length)));
   const head = Math.min(110, 12 + 7 * Math.max(...columns.map((word) => word.length)));
   const [W, H] = [side + cell * columns.length + 8, head + cell * rows.length + 8];
@@ -83,7 +83,7 @@ export function lines(series, { title, x = "", y = "", width = 460, height = 230
   const f = log ? Math.log10 : (v) => v;
   const [x0, x1] = span(all.map((p) => p[0]), steps ? 0.2 : 0);
   const [y0, y1] = span(all.map((p) => f(p[1])), 0.05);
-  const [left, right, top, bottom] = [54, 14 + Math.min(120, 7.4 * Math.max(...series.map((one) => one.name.length))), 12, 34];
+  const [left, right, top, bottom] = [54, 14 + Math.min(120, 7.4 * Math.max(...series.map((one) => one.name.length))), y ? 22 : 12, 34];
   const px = (v) => left + ((v - x0) / (x1 - x0)) * (width - left - right);
   const py = (v) => height - bottom - ((f(v) - y0) / (y1 - y0)) * (height - top - bottom);
   const marks = ticks(y0, y1, 4).map((v) => (log ? 10 ** v : v));
@@ -95,7 +95,7 @@ export function lines(series, { title, x = "", y = "", width = 460, height = 230
     marks.map((v) => [s("line", { class: "grid", x1: left, x2: width - right, y1: py(v), y2: py(v) }), s("text", { x: left - 6, y: py(v) + 4, "font-size": 12, "text-anchor": "end", class: "faint" }, short(v))]),
     feet.map(([v, name]) => s("text", { x: px(v), y: height - bottom + 17, "font-size": 12, "text-anchor": "middle", class: "faint" }, name)),
     s("text", { x: (left + width - right) / 2, y: height - 2, "font-size": 12, "text-anchor": "middle", class: "faint" }, x),
-    s("text", { x: left, y: 9, "font-size": 12, class: "faint" }, y),
+    s("text", { x: left - 48, y: 10, "font-size": 12, class: "faint" }, y),
     series.map((one, k) => [
       s("polyline", { points: one.points.map((p) => `${px(p[0]).toFixed(1)},${py(p[1]).toFixed(1)}`).join(" "), fill: "none", stroke: `var(--c${k % 8})`, "stroke-width": 2, "stroke-dasharray": ["none", "6 3", "2 3", "8 3 2 3"][k % 4] }),
       one.points.length < 30 && one.points.map((p) => s("circle", { cx: px(p[0]), cy: py(p[1]), r: 3.5, fill: `var(--c${k % 8})` }, s("title", {}, `${one.name}: ${p[1]}`))),
@@ -120,7 +120,7 @@ export function shares(rows, names, { title, width = 430 } = {}) {
         one.shares.map((share, n) => {
           const x = at;
           at += share * room;
-          return [s("rect", { x, y: 3, width: Math.max(share * room, 0.5), height: 23, fill: `var(--c${n})`, stroke: "var(--card)" }, s("title", {}, `${names[n]}: ${share.toFixed(3)}`)), share > 0.12 && s("text", { x: x + (share * room) / 2, y: 19, "font-size": 12, "text-anchor": "middle", fill: "var(--card)" }, share.toFixed(2))];
+          return [s("rect", { x, y: 3, width: Math.max(share * room, 0.5), height: 23, fill: `var(--c${n})`, stroke: "var(--card)" }, s("title", {}, `${names[n]}: ${share.toFixed(3)}`)), share > 0.12 && s("text", { x: x + (share * room) / 2, y: 19, "font-size": 12, "text-anchor": "middle", class: "inbar" }, share.toFixed(2))];
         }),
         s("text", { x: at + 6, y: 19, "font-size": 12, class: "faint" }, one.note),
       );

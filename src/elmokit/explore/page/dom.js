@@ -39,8 +39,21 @@ export function card(title, body, saves = null, props = {}) {
 }
 
 export const RTL = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
-export const percent = (p) => (p >= 0.1 ? `${(100 * p).toFixed(0)}%` : p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p.toExponential(0));
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 1 });
+/** A probability: in percent, or "1 in 20K" where it is small. */
+export const percent = (p) => (p >= 0.1 ? `${(100 * p).toFixed(0)}%` : p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p > 1e-14 ? `1 in ${compact.format(1 / p)}` : "0");
 export const count = (n) => n.toLocaleString("en");
+
+/** Lines to type into a terminal. */
+export const terminal = (text) => h("pre", { tabindex: 0, "aria-label": "Commands" }, text);
+
+/** The end, or the beginning, of a text: whole words, at most so many characters. */
+export function ending(text, most) {
+  return text.length > most ? `… ${text.slice(-most).replace(/^\S*\s/, "")}` : text;
+}
+export function beginning(text, most) {
+  return text.length > most ? `${text.slice(0, most).replace(/\s\S*$/, "")} …` : text;
+}
 
 /** A function that waits until calls have stopped for a while. */
 export function calm(work, milliseconds = 350) {

@@ -57,7 +57,7 @@ export class Concordance {
     this.element.dir = lines.length && RTL.test(lines[0][1]) ? "rtl" : "ltr";
     const heads = [...columns.map((one) => h("th", { scope: "col", class: one.class }, one.name)), h("th", { scope: "col", class: "before" }, "before"), h("th", { scope: "col", class: "at" }, "word"), h("th", { scope: "col" }, "after")];
     const words = lines.slice(0, 500).map((line) => line[1].length);
-    const widths = [...columns.map((one) => one.width), "", `${Math.max(5, ...words) + 2}ch`, ""];
+    const widths = [...columns.map((one) => one.width), "", `${(0.6 * Math.max(5, ...words) + 1).toFixed(1)}rem`, ""];
     heads.forEach((cell, k) => widths[k] && (cell.style.width = widths[k]));
     this.head.replaceChildren(...heads);
   }
@@ -96,7 +96,7 @@ export class Concordance {
 
   row(number, at) {
     const [left, word, right] = this.lines[number];
-    const cells = this.columns.map((one) => h("td", { class: one.class, title: one.of(number) }, one.mark ? markOf(one.mark(number)) : null, one.mark ? " " : null, one.of(number)));
+    const cells = this.columns.map((one) => h("td", { class: one.class, title: one.of(number) }, one.mark ? [markOf(one.mark(number)), " "] : null, h("span", {}, one.of(number))));
     return h(
       "tr",
       { "data-number": number, "aria-rowindex": at + 2, class: number === this.focus ? "chosen" : null },

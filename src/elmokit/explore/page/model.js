@@ -1,6 +1,6 @@
 // Model: what is loaded, what its layers know, and trainings while they run.
 import { bars, lines } from "./charts.js";
-import { card, choice, count, h, labelled } from "./dom.js";
+import { card, choice, count, h, labelled, terminal } from "./dom.js";
 import { saves } from "./save.js";
 import { mixCards } from "./tasks.js";
 import { quoted, shell } from "./code.js";
@@ -14,10 +14,12 @@ export function mount(root, context) {
   const { model, indexes, tasks, probes, runs } = context.about;
   const fitting = indexes.filter((one) => one.fits && one.occurrences);
   const [context_, curves] = [h("div"), h("div")];
-  let [asked, timer, shown] = [null, 0, ""];
+  let [asked, timer, shown, measured] = [null, 0, "", null];
+  const contextSaves = saves("context by layer", { svg: () => measured.chart, csv: () => [["layer", "same word", "other words"], ...measured.layers.map((one) => [one.layer, one.same, one.others])] });
+  contextSaves.hidden = true;
   const pick = choice(fitting.map((one) => [one.name, one.name]), "", (index) => context.set({ index }), { "aria-label": "Index" });
   const runPick = choice(runs.map((name) => [name, name]), "", (run) => context.set({ run }), { "aria-label": "Run" });
-  root.append(h("div", { class: "two" }, facts(), parts(), fitting.length ? card("How much the layers depend on the context", [fitting.length > 1 ? pick : null, context_]) : null, ...probeCards(), ...mixCards(tasks), texts(), runs.length ? card("Training", [runs.length > 1 ? runPick : null, curves]) : trainingNote()));
+  root.append(h("p", { class: "lead" }, "What is loaded, what its layers hold, and trainings while they run."), h("div", { class: "packed" }, facts(), parts(), fitting.length ? card("How much the layers depend on the context", [fitting.length > 1 ? labelled("Index", pick) : null, context_], contextSaves) : null, ...probeCards(), ...mixCards(tasks), texts(), runs.length ? card("Training", [runs.length > 1 ? labelled("Run", runPick) : null, curves]) : trainingNote()));
 
   function facts() {
     const p = model.parts;
@@ -51,7 +53,7 @@ export function mount(root, context) {
 
   function probeCards() {
     const labels = [...new Set(probes.map((one) => one.label))];
-    if (!labels.length) return [card("Probes", [h("p", {}, "What a linear classifier reads from each layer. Measure it, and give the file:"), h("pre", {}, "elmokit probe train.conllu dev.conllu -o probes.json\nelmokit explore --probe probes.json")])];
+    if (!labels.length) return [card("Probes", [h("p", {}, "What a linear classifier reads from each layer. Measure it, and give the file:"), terminal("elmokit probe train.conllu dev.conllu -o probes.json\nelmokit explore --probe probes.json")])];
     return labels.map((label) => {
       const rows = probes.filter((one) => one.label === label);
       const chart = bars(rows.map((one) => ({ label: one.view, value: one.accuracy, text: `${(100 * one.accuracy).toFixed(1)}%` })), { most: 1, title: `Probe of ${label}` });
@@ -60,7 +62,7 @@ export function mount(root, context) {
   }
 
   function trainingNote() {
-    return card("Training", [h("p", {}, "The curves of a run, while it trains: give its folder."), h("pre", {}, "elmokit pretrain corpus.txt -o run --preset tiny --minutes 4\nelmokit explore --run run")]);
+    return card("Training", [h("p", {}, "The curves of a run, while it trains: give its folder."), terminal("elmokit pretrain corpus.txt -o run --preset tiny --minutes 4\nelmokit explore --run run")]);
   }
 
   async function layers(state) {
@@ -72,7 +74,9 @@ export function mount(root, context) {
       const steps = found.layers.map((one) => one.layer);
       const series = [["same word", "same"], ["other words", "others"]].map(([name, key]) => ({ name, points: found.layers.map((one, k) => [k, one[key]]).filter((p) => p[1] !== null) })).filter((one) => one.points.length);
       const chart = lines(series, { title: "Mean cosine by layer", y: "mean cosine", steps });
-      context_.replaceChildren(chart, h("p", { class: "note" }, `Two occurrences of the same word in different sentences, and two different words; ${count(found.sentences)} sentences of ${state.index}. The nearer the lines, the more a vector says of the context.`), saves("context by layer", { svg: () => chart, csv: () => [["layer", "same word", "other words"], ...found.layers.map((one) => [one.layer, one.same, one.others])] }));
+      context_.replaceChildren(chart, h("p", { class: "note" }, `Two occurrences of the same word in different sentences, and two different words; ${count(found.sentences)} sentences of ${state.index}. The nearer the lines, the more a vector says of the context.`));
+      measured = { chart, layers: found.layers };
+      contextSaves.hidden = false;
     } catch (error) {
       context_.replaceChildren(context.wrong(error));
     }

@@ -1,7 +1,7 @@
 // Sentence: every token against every token, in each layer or a mix of them.
 import { unpack } from "./api.js";
 import { bars, heatMap } from "./charts.js";
-import { calm, card, choice, h, labelled } from "./dom.js";
+import { beginning, calm, card, choice, ending, h, labelled } from "./dom.js";
 import { saves } from "./save.js";
 import { quoted, shell } from "./code.js";
 
@@ -32,17 +32,18 @@ export function mount(root, context) {
   const gammaTold = h("output");
   const mixed = () => context.set({ mix: mixers.map((one) => (+one.value).toFixed(2)).join(","), gamma: gamma.value }, { push: false });
   const mixing = h("div", { class: "row" }, names.map((name, k) => labelled(h("span", {}, `s ${name} `, told[k]), mixers[k])), labelled(h("span", {}, "gamma ", gammaTold), gamma));
-  const stage = h("div");
+  const stage = h("div", { class: "two stage" });
   const beside = h("div");
   const matrix = h("div", { class: "scroll" });
   const corpus = h("div");
   root.append(
     h("p", { class: "lead" }, "A word's vector depends on its sentence. Choose a word: all others are shaded by how alike their vectors are."),
     examples,
-    h("div", { class: "two row" }, labelled("First sentence", boxes[0]), labelled("Second sentence (may be empty)", boxes[1])),
-    h("div", { class: "row" }, h("div", { class: "steps" }, slider, h("div", { class: "ticks" }, ticks))),
+    h("div", { class: "two boxes" }, labelled("First sentence", boxes[0]), labelled("Second sentence (may be empty)", boxes[1])),
+    stage,
+    h("div", { class: "row" }, h("div", { class: "steps" }, slider, h("div", { class: "ticks" }, ticks)), h("p", { class: "note" }, "Layer of the vectors: token sees no context; mix is a sum of all.")),
     mixing,
-    h("div", { class: "wide" }, h("div", {}, stage, matrix), beside),
+    h("div", { class: "wide" }, matrix, beside),
     corpus,
   );
 
@@ -82,7 +83,7 @@ export function mount(root, context) {
     const chosen = weights(state);
     const { cosines, lengths } = measure(chosen);
     const focus = focusOf(state);
-    stage.replaceChildren(card("Words", sentences.map((sentence, which) => line(sentence, which, cosines, focus)), null));
+    stage.replaceChildren(...sentences.map((sentence, which) => h("section", { class: "card", "aria-label": which ? "Words of the second sentence" : "Words of the first sentence" }, line(sentence, which, cosines, focus))));
     shade(cosines, focus);
     const first = sentences[0].tokens.length;
     const mine = focus < first ? 0 : 1;
@@ -169,7 +170,7 @@ export function mount(root, context) {
       const found = await context.ask("nearest", "nearest", { index: state.index, text: data.sentences[token.which].text, position: token.place });
       if (!found || wanted !== key) return;
       const pick = fitting.length > 1 ? choice(fitting.map((one) => [one.name, one.name]), state.index, (index) => context.set({ index }), { "aria-label": "Index" }) : null;
-      const list = h("ol", { class: "near" }, found.contexts.map((one) => h("li", {}, h("span", { class: "num" }, one.score.toFixed(2)), h("span", { class: "text", dir: "auto" }, one.left.slice(-70), h("b", {}, one.word), one.right.slice(0, 70)))));
+      const list = h("ol", { class: "near" }, found.contexts.map((one) => h("li", {}, h("span", { class: "num" }, one.score.toFixed(2)), h("span", { class: "text", dir: "auto" }, ending(one.left, 70), h("b", {}, one.word), beginning(one.right, 70)))));
       corpus.replaceChildren(card(`Nearest to “${found.word}” in ${state.index}`, [pick, list, h("p", { class: "note" }, `Layers of the index: ${found.layers}. `, found.words.length ? `By mean vectors, whatever the sentence: ${found.words.map((one) => one.word).join(", ")}.` : "")], saves("nearest in corpus", { csv: () => [["cosine", "before", "word", "after"], ...found.contexts.map((one) => [+one.score.toFixed(4), one.left, one.word, one.right])] })));
     } catch (error) {
       corpus.replaceChildren(context.wrong(error));

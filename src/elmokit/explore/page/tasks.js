@@ -1,6 +1,6 @@
 // Tasks: what trained models find in a text.
 import { bars, shares } from "./charts.js";
-import { calm, card, choice, h, labelled, percent } from "./dom.js";
+import { calm, card, choice, h, labelled, percent, terminal } from "./dom.js";
 import { saves } from "./save.js";
 import { quoted, shell } from "./code.js";
 
@@ -12,6 +12,16 @@ const TEXTS = {
   roles: ["Mary *sold* her car to a neighbour and *left* for Canada.", ""],
   clusters: ["Anna met Peter at the station. She gave him the letter that her mother had written.", ""],
 };
+const LEADS = {
+  ner: "Names in a text: people, places, organisations.",
+  pos: "The part of speech of every word.",
+  chunk: "The phrases that a sentence is made of.",
+  sentiment: "Whether a text praises or blames.",
+  entail: "Whether the second text follows from the first.",
+  qa: "The words of a passage that answer a question.",
+  roles: "Who does what to whom: the roles around each verb between asterisks.",
+  coref: "Which words mean the same person or thing.",
+};
 const PAIRED = ["A man is playing a guitar.", "Somebody makes music."];
 
 export const defaults = (about) => ({ task: about?.tasks[0]?.name ?? "", text: "", second: "" });
@@ -19,11 +29,11 @@ export const defaults = (about) => ({ task: about?.tasks[0]?.name ?? "", text: "
 export function mount(root, context) {
   const { tasks } = context.about;
   if (!tasks.length) {
-    root.append(card("No task model was given", [h("p", {}, "This view shows what a trained model finds: names, parts of speech, chunks, roles, coreference, sentiment, answers. Train one on labelled data, or take one that is there, and name its folder:"), h("pre", {}, "elmokit train ner --train train.conll --dev dev.conll -o ner-model\nelmokit explore --task ner-model")]));
+    root.append(card("No task model was given", [h("p", {}, "This view shows what a trained model finds: names, parts of speech, chunks, roles, coreference, sentiment, answers. Train one on labelled data, or take one that is there, and name its folder:"), terminal("elmokit train ner --train train.conll --dev dev.conll -o ner-model\nelmokit explore --task ner-model")]));
     return { update() {}, code: () => ({ python: `from elmokit.tasks import TaskModel\n\nmodel = TaskModel.from_pretrained("ner-model")\nprint(model.predict("Jane lives in Paris."))`, command: `elmokit apply ner-model "Jane lives in Paris."` }) };
   }
   let asked = null;
-  const pick = choice(tasks.map((one) => [one.name, `${one.name} (${one.task})`]), "", (task) => context.set({ task, text: "", second: "" }));
+  const pick = choice(tasks.map((one) => [one.name, one.name === one.task ? one.name : `${one.name} (${one.task})`]), "", (task) => context.set({ task, text: "", second: "" }));
   const boxes = [h("textarea", { rows: 3, dir: "auto", spellcheck: "false", maxlength: 20000, oninput: () => typed() }), h("textarea", { rows: 2, dir: "auto", spellcheck: "false", maxlength: 20000, oninput: () => typed() })];
   const typed = calm(() => context.set({ text: boxes[0].value, second: boxes[1].value }), 600);
   const other = labelled("Second text", boxes[1]);
@@ -88,7 +98,7 @@ export function mount(root, context) {
       const task = taskOf(state);
       const texts = textsOf(state);
       pick.value = task.name;
-      lead.textContent = `${task.help[0].toUpperCase()}${task.help.slice(1)}.`;
+      lead.textContent = LEADS[task.task] ?? `${task.help[0].toUpperCase()}${task.help.slice(1)}.`;
       other.hidden = !task.pairs;
       other.firstChild.textContent = task.form === "answer" ? "Question" : "Second text";
       boxes[1].setAttribute("aria-label", other.firstChild.textContent);

@@ -1,11 +1,12 @@
 // The occurrences of a word: cloud, groups and concordance, each following the other. The Word and Change views share it.
 import { unpack } from "./api.js";
 import { Cloud, markOf } from "./cloud.js";
-import { card, choice, count, h, labelled, percent } from "./dom.js";
+import { beginning, card, choice, count, ending, h, labelled, percent } from "./dom.js";
 import { Concordance } from "./kwic.js";
 import { saves } from "./save.js";
 
 export const usual = { layer: "", colour: "group", sort: "corpus", groups: "auto", tool: "lasso", projection: "pca", pick: "" };
+const AT_ONCE = 1500; // occurrences whose other layers are computed without being asked for
 const SORTS = { corpus: "as in the corpus", left: "word before", right: "word after", score: "similarity to a line", group: "group" };
 
 export class Uses {
@@ -52,12 +53,12 @@ export class Uses {
   }
 
   /** Shows {indexes, word, limit}; asks the server only for what changed. */
-  async show(what, state, { layers = "some" } = {}) {
+  async show(what, state) {
     this.what = what;
     const key = JSON.stringify([what, state.projection]);
     if (this.asked.word !== key) {
       this.asked = { word: key };
-      await this.load({ layers });
+      await this.load({ layers: state.projection === "pca" ? "own" : "some" });
     } else this.apply(state);
   }
 
@@ -83,6 +84,7 @@ export class Uses {
       this.mask = mask.includes(1) ? mask : null;
     }
     this.apply(state);
+    if (layers === "own" && found.more && found.lines.length <= AT_ONCE) await this.load({ layers: "all" });
   }
 
   layer(k) {
@@ -148,7 +150,7 @@ export class Uses {
           h("div", { class: "legend" }, h("button", { type: "button", title: "Select this group", onclick: () => this.cloud.choose(Uint8Array.from(groups.labels, (label) => Number(label === k))) }, markOf(k), h("b", {}, `Group ${k + 1}`)), h("span", {}, `${count(one.size)} (${percent(one.size / data.lines.length)}), silhouette ${one.silhouette.toFixed(2)}`)),
           one.around.length ? h("p", { class: "note" }, `around it: ${one.around.join(", ")}`) : null,
           groups.said?.[k]?.length ? h("p", { class: "note" }, `in its place: ${groups.said[k].map((w) => w.word).join(", ")}`) : null,
-          one.examples.slice(0, 3).map((n) => h("p", { class: "line", dir: "auto" }, data.lines[n][0].split(/\s+/).slice(-7).join(" "), h("b", {}, data.lines[n][1]), data.lines[n][2].split(/\s+/).slice(0, 7).join(" "))),
+          one.examples.slice(0, 3).map((n) => h("p", { class: "line", dir: "auto" }, ending(data.lines[n][0], 45), h("b", {}, data.lines[n][1]), beginning(data.lines[n][2], 45))),
         ),
       ),
       h("p", { class: "note" }, tried ? `Silhouette by number of groups: ${tried}.` : "One occurrence: nothing to group."),
@@ -182,10 +184,10 @@ export class Uses {
   list() {
     const { data, groups, context } = this;
     const state = context.state;
-    const score = (values) => ({ name: "like", class: "num", width: "3.6rem", of: (k) => values[k].toFixed(2) });
+    const score = (values) => ({ name: "like", class: "num aside", width: "3.6rem", of: (k) => values[k].toFixed(2) });
     const columns = [
-      groups && { name: "group", width: "3.6rem", of: (k) => String(groups.labels[k] + 1), mark: (k) => groups.labels[k] },
-      (data.indexes.length > 1 || data.sources.length > 1) && { name: "source", width: "6.5rem", of: (k) => this.sourceOf(k), mark: data.indexes.length > 1 && this.by.value === "side" ? (k) => data.side[k] : null },
+      groups && { name: "group", class: "tight", width: "3.6rem", of: (k) => String(groups.labels[k] + 1), mark: (k) => groups.labels[k] },
+      (data.indexes.length > 1 || data.sources.length > 1) && { name: "source", class: "aside", width: "6.5rem", of: (k) => this.sourceOf(k), mark: data.indexes.length > 1 && this.by.value === "side" ? (k) => data.side[k] : null },
       state.sort === "apart" && data.apart && { ...score(data.apart), name: "apart" },
       this.similar && state.sort === "score" && score(this.similar),
     ].filter(Boolean);

@@ -1,5 +1,5 @@
 // Word: all occurrences of a word in an indexed text.
-import { calm, card, choice, count, h, labelled } from "./dom.js";
+import { calm, card, choice, count, h, labelled, terminal } from "./dom.js";
 import { Uses, usual } from "./uses.js";
 import { quoted, shell } from "./code.js";
 
@@ -38,8 +38,9 @@ export function mount(root, context) {
     list.replaceChildren(...found.words.map((one) => h("option", { value: one.word }, `${one.word} (${one.count})`)));
     if (prefix === "" && offeredFor !== index) {
       offeredFor = index;
-      const some = found.words.filter((one) => !one.plain && /\p{L}{3,}/u.test(one.word)).slice(0, 12);
-      frequent.replaceChildren(some.length ? h("span", { class: "note" }, "Frequent:") : h("span", { class: "note" }, ""), ...some.map((one) => h("button", { type: "button", onclick: () => look(one.word) }, one.word)));
+      const some = found.telling.slice(0, 12);
+      frequent.replaceChildren(...(some.length ? [h("span", { class: "note" }, "Frequent:")] : []), ...some.map((word) => h("button", { type: "button", dir: "auto", onclick: () => look(word) }, word)));
+      if (!context.state.word && found.first && context.state.index === index) context.set({ word: found.first }, { push: false });
     }
   }
 
@@ -51,12 +52,12 @@ export function mount(root, context) {
       if (!index) return message.replaceChildren(context.wrong(new Error(`No index ${state.index} here.`)));
       if (!index.occurrences) {
         uses.element.hidden = true;
-        return message.replaceChildren(card("This index is empty", [h("p", {}, "It holds no words yet. Add text:"), h("pre", {}, `elmokit index TEXT.txt -o ${index.folder}`)]));
+        return message.replaceChildren(card("This index is empty", [h("p", {}, "It holds no words yet. Add text:"), terminal(`elmokit index TEXT.txt -o ${index.folder}`)]));
       }
       if (offeredFor !== state.index) offer("");
       if (!state.word) {
         uses.element.hidden = true;
-        return message.replaceChildren(h("p", { class: "note" }, "Choose a word."));
+        return message.replaceChildren();
       }
       try {
         message.replaceChildren();
@@ -85,6 +86,6 @@ const making = () => ({ python: `from pathlib import Path\n\nfrom elmokit import
 const none = () =>
   card("No index yet", [
     h("p", {}, "This view looks at all occurrences of a word in a text of yours. Make an index of the text, then start the explorer with it:"),
-    h("pre", {}, "elmokit index text.txt -o index\nelmokit explore index"),
+    terminal("elmokit index text.txt -o index\nelmokit explore index"),
     h("p", { class: "note" }, "Text to try it with: elmokit sample-text > text.txt. An index with --layers concat:0..2 holds every layer, so that the layer slider needs no model."),
   ]);
