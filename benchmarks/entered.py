@@ -1,7 +1,8 @@
 """Which tests enter which functions: benchmarks/mutants.py asks this before it breaks something.
 
 The tests run once under a trace function that notes each function's first call in a test. Processes that a test starts
-are not traced. What was noted is kept in a file; only test files that have changed run again.
+are not traced. What was noted is kept in a file; only test files that have changed run again. Tests that
+are skipped or fail as it is are left out.
 """
 
 import contextlib
@@ -42,12 +43,15 @@ class Notes:
     def __init__(self, notes: Path, folder: str) -> None:
         self.notes, self.folder = notes, folder
         self.seconds: dict[str, float] = defaultdict(float)
+        self.useless: set[str] = set()  # skipped, or failed before anything was broken
 
     def pytest_collection_finish(self) -> None:
         begin(self.notes, self.folder)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
+        if report.outcome != "passed":
+            self.useless.add(report.nodeid)
 
 
 def run_files(tree: Path, names: list[str], out: Path) -> None:
@@ -60,6 +64,8 @@ def run_files(tree: Path, names: list[str], out: Path) -> None:
     sys.settrace(None)
     found: dict[str, dict[str, Any]] = {name: {"seconds": {}, "functions": defaultdict(list)} for name in names}
     for test, took in plugin.seconds.items():
+        if test in plugin.useless:
+            continue
         found[test.partition("::")[0]]["seconds"][test] = round(took, 3)
     for line in plugin.notes.read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(ValueError, KeyError):

@@ -45,6 +45,7 @@ COMMANDS = {
 }
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded before pytest begins
 LOADED = ("torch", "h5py", "pytest", "hypothesis", "pyarrow.parquet", "safetensors.torch", "usearch.index", "typer")
+OWN = {"store": ("test_parts.py",)}  # tests of a package that are named otherwise
 LONG = ("test_interruptions.py", "test_distributed.py", "test_kills.py", "test_save_faults.py")  # start many processes
 COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
            ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
@@ -174,7 +175,9 @@ def mutants_of(path: Path, folder: Path) -> Iterator[Mutant]:
 
 def test_files(package: str, tree: Path) -> list[str]:
     """A package's own tests, without those that start many processes."""
-    names = [p for name in (package, f"test_{package}.py") for p in ((tree / "tests").glob(name))]
+    names = [
+        p for name in (package, f"test_{package}.py", *OWN.get(package, ())) for p in ((tree / "tests").glob(name))
+    ]
     found = sorted(p for top in names for p in ([top] if top.is_file() else top.rglob("test_*.py")))
     return [str(p.relative_to(tree)) for p in found if p.name not in LONG]
 

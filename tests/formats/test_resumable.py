@@ -1,5 +1,6 @@
 """The resumable stream: what was committed stays, what was not goes, and another input or run is noticed."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -285,7 +286,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         pass
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_files() -> Iterator[None]:
     """No file may grow beyond 2,000 bytes: what a full disk is like."""
     import resource
@@ -298,9 +299,8 @@ def small_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("small_files")
 def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
-    with open_log(tmp_path / "log", run=RUN, restart=False) as log:
+    with small_files(), open_log(tmp_path / "log", run=RUN, restart=False) as log:
         log.append(b"small")
         log.commit(Position(1, "one"))
         log.append(bytes(3_000))

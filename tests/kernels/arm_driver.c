@@ -1,5 +1,5 @@
-/* Runs one call of the recurrence or the token encoder on numbers from a file, for a CPU that is only emulated here.
- * Linked with lstm.c and tokens.c of one variant; test_c_arm.py writes the file, and reads what this writes. */
+/* Runs one call of the recurrence, the token encoder or the checksum on numbers from a file, for a CPU that is only emulated here.
+ * Linked with the sources of one variant; test_c_arm.py writes the file, and reads what this writes. */
 #include <stdio.h>
 
 #include "lstm.c"
@@ -7,6 +7,7 @@
 #define project project_tokens
 #include "tokens.c"
 #undef project
+#include "checksums.c"
 
 static FILE *from_file;
 
@@ -76,11 +77,20 @@ static int32_t run_tokens(FILE *to) {
     return lacking;
 }
 
+static int32_t run_checksum(FILE *to) {
+    int32_t size = number();
+    uint32_t sum = (uint32_t)number();
+    int32_t added = OWN(crc32)(read_bytes(size), size, &sum);
+    fwrite(&sum, 4, 1, to), fwrite(&added, 4, 1, to);
+    return 0;
+}
+
 int main(int count, char **given) {
     if (count == 1) return printf("%d %d\n", OWN(lanes)(), OWN(most)()) < 0;
     from_file = fopen(given[1], "rb");
     FILE *to = fopen(given[2], "wb");
     if (!from_file || !to) return 2;
-    int32_t lacking = number() ? run_tokens(to) : run_lstm(to);
+    int32_t (*const calls[])(FILE *) = {run_lstm, run_tokens, run_checksum};
+    int32_t lacking = calls[number()](to);
     return fclose(to) || lacking;
 }

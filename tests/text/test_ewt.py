@@ -14,7 +14,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "tokenizer.py"
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
+def tokenizer_benchmark() -> ModuleType:
     spec = importlib.util.spec_from_file_location("tokenizer_benchmark", BENCHMARK)
     assert spec is not None
     assert spec.loader is not None
@@ -24,13 +24,13 @@ def benchmark() -> ModuleType:
     return module
 
 
-def test_words_of_a_range_share_its_surface(benchmark: ModuleType) -> None:
+def test_words_of_a_range_share_its_surface(tokenizer_benchmark: ModuleType) -> None:
     rows = [["1", "I"], ["2-3", "don't"], ["2", "do"], ["3", "n't"], ["3.1", "go"], ["4", "."]]
-    assert benchmark.word_spans("I don't.", rows) == [(0, 1), (2, 4), (4, 7), (7, 8)]
+    assert tokenizer_benchmark.word_spans("I don't.", rows) == [(0, 1), (2, 4), (4, 7), (7, 8)]
 
 
-def test_f1_on_dev(benchmark: ModuleType, shared: Path) -> None:
-    sentences = list(benchmark.read_gold(shared / "eval" / "pos-ewt" / "en_ewt-ud-dev.conllu.xz"))
+def test_f1_on_dev(tokenizer_benchmark: ModuleType, shared: Path) -> None:
+    sentences = list(tokenizer_benchmark.read_gold(shared / "eval" / "pos-ewt" / "en_ewt-ud-dev.conllu.xz"))
     tokenizer = load_tokenizer("english")
-    assert benchmark.score_tokens(tokenizer, sentences, Counter()).f1 >= 99
-    assert benchmark.score_sentences(tokenizer, sentences).f1 >= 85
+    assert tokenizer_benchmark.score_tokens(tokenizer, sentences, Counter()).f1 >= 99
+    assert tokenizer_benchmark.score_sentences(tokenizer, sentences).f1 >= 85

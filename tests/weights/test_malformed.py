@@ -12,7 +12,8 @@ from model_files import OPTIONS, WORDS, changed, random_weights, write_arrays, w
 
 from elmokit.errors import WeightsError
 from elmokit.weights import load_pretrained
-from elmokit.weights.hdf5 import read_official
+from elmokit.weights.described import LARGEST_WEIGHT, check_range
+from elmokit.weights.hdf5 import find_array, read_official
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 
@@ -255,3 +256,26 @@ def test_files_cut_anywhere(tmp_path, share):
     cut(share)(folder)
     with pytest.raises(WeightsError, match=r"lm_weights\.hdf5: (damaged|not an HDF5)"):
         load_pretrained(folder)
+
+
+def test_an_array_of_no_rows_holds_all_that_it_declares(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "a.h5", {"none": np.zeros((0, 3), np.float32)})
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert find_array(file, "none", (None, 3)).shape == (0, 3)
+
+
+def test_weights_up_to_the_largest_are_taken_and_the_worst_beyond_is_named() -> None:
+    def none_lost() -> tuple[int, int]:
+        return 0, 9
+
+    check_range(-LARGEST_WEIGHT, LARGEST_WEIGHT, none_lost, "w")
+    for low, high, worst in (
+        (-2e6, 1e7, r"1e\+07"),
+        (-1e7, 2e6, r"-1e\+07"),
+        (-2e6, 0, r"-2e\+06"),
+        (-3e7, 3e7, r"3e\+07"),
+    ):
+        with pytest.raises(WeightsError, match=rf"w has a value of {worst}, but weights of a trained model lie within"):
+            check_range(low, high, none_lost, "w")
+    with pytest.raises(WeightsError, match="w has 2 of 9 values NaN or infinite"):
+        check_range(float("nan"), float("nan"), lambda: (2, 9), "w")

@@ -1,7 +1,6 @@
 """A model folder to a network in C: its weights as arrays, held as a mode multiplies them."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from elmokit.batch import PackedOrder
 from elmokit.errors import ElmokitError, InputError, WeightsError
 from elmokit.formats.tensors import TensorFile, open_tensors
+from elmokit.native.checksums import checksums, crc32
 from elmokit.native.library import CLibrary, compiled
 from elmokit.native.lstm import CLstm
 from elmokit.native.numbers import (
@@ -47,8 +47,8 @@ class StoredArrays:
         described.check_digest(file.metadata.get("digest"))
         held = [name for name in file.places if not name.startswith(SOFTMAX)]
         if described.stated.weights.checksums is not None:
-            with ThreadPoolExecutor() as pool:  # on all cores: Python's lock is free meanwhile
-                described.check_checksums(dict(zip(held, pool.map(file.checksum, held), strict=True)))
+            size = path.stat().st_size
+            described.check_checksums(checksums(held, lambda name: file.checksum(name, crc32), size=size))
         self.arrays = {name: file.map(name) for name in held}
         self.kinds = {name: _kind(file, name) for name in held}
         self.names = [n for n in held if not (n.endswith(SCALE) and n.removesuffix(SCALE) in self.arrays)]

@@ -17,13 +17,13 @@ from pathlib import Path
 # Every process that runs a model reads this file, for the digest; what only a build needs is imported in its functions.
 
 HERE = Path(__file__).resolve().parent
-HEADERS, SOURCES, CHOICE = ("products.h",), ("lstm.c", "tokens.c"), "variants.c"
+HEADERS, SOURCES, CHOICE = ("products.h",), ("lstm.c", "tokens.c", "checksums.c"), "variants.c"
 NAME = {"win32": "libelmokit.dll", "darwin": "libelmokit.dylib"}.get(sys.platform, "libelmokit.so")
 # No contraction: a number must come out the same wherever in a vector, and beside whatever, it is computed.
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")
 PATIENCE = 600.0  # seconds that a compiler may take for a file
 
-AVX2 = "-mavx2 -mfma -mbmi -mbmi2"
+AVX2 = "-mavx2 -mfma -mbmi -mbmi2 -mpclmul"
 AVX512 = f"{AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl"
 VARIANTS = {  # what the compiler is told for each, by what it compiles for; variants.c says which one a CPU runs
     "x86_64": {

@@ -22,6 +22,7 @@ ARGUMENTS: dict[str, list[Any]] = {
     "most": [],
     "lstm": [PLACE, WHOLE, PLACE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE, PLACE],
     "tokens": [PLACE, WHOLE, WHOLE, PLACE, PLACE],
+    "crc32": [PLACE, ctypes.c_int64, PLACE],
 }
 COMMAND = f"python {build.__file__}"
 
@@ -35,6 +36,7 @@ class CLibrary:
     elmokit_most: Callable[[], int]
     elmokit_lstm: Callable[..., int]
     elmokit_tokens: Callable[..., int]
+    elmokit_crc32: Callable[..., int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ static int has(uint32_t leaf, uint32_t part, int in, uint32_t bits) {
     return (told[in] & bits) == bits;
 }
 
-static int avx2(void) { /* with FMA, BMI and BMI2 */
-    return saved(0x6) && has(1, 0, 2, 1u << 12 | 1u << 28) && has(7, 0, 1, 1u << 3 | 1u << 5 | 1u << 8);
+static int avx2(void) { /* with FMA, BMI, BMI2 and PCLMUL */
+    return saved(0x6) && has(1, 0, 2, 1u << 1 | 1u << 12 | 1u << 28) && has(7, 0, 1, 1u << 3 | 1u << 5 | 1u << 8);
 }
 static int avxvnni(void) { return avx2() && has(7, 1, 0, 1u << 4); }
 static int avx512(void) { /* F, DQ, BW, VL */

@@ -7,7 +7,6 @@ files of two models in one folder, are noticed on reading. Models of 0.1.0 have 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from elmokit.config import checksum_of, plain, read_json
 from elmokit.errors import WeightsError
 from elmokit.formats.atomic import write_text
 from elmokit.formats.tensors import write_tensors
+from elmokit.native.checksums import checksums, crc32
 from elmokit.shape import BiLMConfig
 from elmokit.weights.card import type_names, write_card
 from elmokit.weights.described import (
@@ -46,9 +46,7 @@ from elmokit.weights.storage import Dtype, StoredTensors, digest_tensors, pack, 
 from elmokit.weights.symbols import LazyList, write_symbols
 
 
-def write_own(
-    pretrained: Pretrained, folder: Path, *, dtype: Dtype | None = None, softmax: bool = True, card: str | None = None
-) -> None:
+def write_own(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None, softmax: bool, card: str | None) -> None:
     """Writes the files; `card` is the model's name for a README.md, None for no such file."""
     tensors = dict(pretrained.tensors)
     output = pretrained.softmax if softmax else None
@@ -93,7 +91,7 @@ def write_own(
     write_text(folder / CONFIG, text)
 
 
-def read_own(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = False) -> Pretrained:
+def read_own(folder: Path, *, softmax: bool, allow_nonfinite: bool) -> Pretrained:
     """Tensors are mapped from the file, not copied; they keep the type they are stored in (see `StoredTensors`)."""
     described = read_described(folder)
     stated, config = described.stated, described.config
@@ -126,7 +124,7 @@ def read_own(folder: Path, *, softmax: bool = True, allow_nonfinite: bool = Fals
 
 def verify_own(folder: Path) -> None:
     """Reads the whole model and compares every tensor and list with the digests; 0.1.0 wrote these, too."""
-    pretrained = read_own(folder)
+    pretrained = read_own(folder, softmax=True, allow_nonfinite=False)
     tuple(pretrained.vocabulary or ())  # reads it
     stated = read_json(folder / CONFIG, dict[str, Any], error=WeightsError)["weights"]["digest"]
     with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
@@ -182,6 +180,5 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _checksums(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """By name; on all cores, since Python's lock is free meanwhile."""
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(tensors, pool.map(lambda name: stored(tensors[name]).checksum(name), tensors), strict=True))
+    size = sum(values.nbytes for values in tensors.values())
+    return checksums(tensors, lambda name: stored(tensors[name]).checksum(name, crc32), size=size)
