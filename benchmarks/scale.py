@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from elmokit.store.parts import PartEmbedder, PartOptions, plan_parts
+from elmokit.formats.parts import plan_parts
+from elmokit.store.parts import PartEmbedder, PartOptions
 
 
 def main() -> None:

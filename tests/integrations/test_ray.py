@@ -1,4 +1,4 @@
-"""Embedding with real Ray: the same rows as without it, exactly once, whatever is killed."""
+"""Embedding and indexing with real Ray: the same rows as without it, exactly once, whatever is killed."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 import models
-from elmokit import Elmo
+from elmokit import Elmo, Index
+from elmokit.errors import InputError
 from elmokit.store.parts import read_manifest
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
@@ -24,9 +27,10 @@ pq = pytest.importorskip("pyarrow.parquet")
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "one", "dog", "ran", "to", "it"]
 PROGRAM = """
 import sys
-from elmokit.integrations.ray import embed
-done = embed(sys.argv[1:2], sys.argv[2], model=sys.argv[3], workers=2, part_rows=4, device="cpu",
-             told=lambda report: print(report.done, flush=True))
+from elmokit.integrations import ray
+run = getattr(ray, sys.argv[4])
+done = run(sys.argv[1:2], sys.argv[2], model=sys.argv[3], workers=2, part_rows=4, device="cpu",
+           told=lambda report: print(report.done, flush=True))
 print("finished", done.rows, done.bad, flush=True)
 """
 
@@ -54,10 +58,10 @@ def expected(folder: Path) -> dict[int, Any]:
     return dict(zip(texts, elmo.encode_tokens(list(texts.values())), strict=True))
 
 
-def compare(place: Path, expected: dict[int, Any]) -> None:
+def compare(place: Path, expected: dict[int, Any], *, made: int = 250) -> None:
     """Every row is there once, in its order, with its vectors; bad rows are set aside."""
     parts = sorted(place.glob("part-*.parquet"))
-    assert len(parts) == 250
+    assert len(parts) == made
     numbers: list[int] = []
     for part in parts:
         table = pq.read_table(part).to_pydict()
@@ -73,12 +77,42 @@ def compare(place: Path, expected: dict[int, Any]) -> None:
     assert [(row["row"], row["line"]) for row in bad] == [(17, 18), (503, 504)]
     stated = read_manifest(place)
     assert stated["complete"]
-    assert (stated["rows"], stated["bad"], stated["parts"]) == (1000, 2, 250)
+    assert (stated["rows"], stated["bad"], stated["parts"]) == (1000, 2, made)
     assert stated["tokens"] == sum(map(len, expected.values()))
 
 
-def start(folder: Path, place: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", PROGRAM, str(folder / "rows.jsonl"), str(place), str(folder / "model")]
+@pytest.fixture(scope="module")
+def indexed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """The index of the good rows, made in this process."""
+    elmo = Elmo.from_pretrained(folder / "model", device="cpu")
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["text"] for k, line in enumerate(lines) if k not in (17, 503)]
+    return Index.build(elmo, texts, tmp_path_factory.mktemp("indexed") / "index")
+
+
+def compare_index(place: Path, indexed: Index, *, of_parts: bool = True) -> None:
+    """Every occurrence is there once, in its order, with its vector; search finds the same; bad rows are set aside."""
+    found = Index.open(place)
+    assert found.finished
+    assert found.verify()
+    assert len(found) == len(indexed) > 4000
+    assert [found.occurrence(k) for k in range(len(found))] == [indexed.occurrence(k) for k in range(len(indexed))]
+    every = range(len(indexed))
+    np.testing.assert_allclose(
+        found.vectors(every), indexed.vectors(every), atol=0.02 * np.abs(indexed.mean).max() + 0.02
+    )
+    asked = indexed.vectors([5, 2000, 4000])
+    np.testing.assert_allclose(found.search(asked).scores, indexed.search(asked).scores, atol=0.01)
+    assert found.manifest.runs[0].sentences == indexed.manifest.runs[0].sentences
+    bad = [json.loads(line) for line in (place / "bad-000000.jsonl").read_text().splitlines()]
+    assert [(row["row"], row["line"]) for row in bad] == [(17, 18), (503, 504)]
+    kept = {path.name for path in place.iterdir()} - {segment.path.name for segment in found.segments}
+    assert kept - {"lock"} == {"index.json", "bad-000000.jsonl"} | {p.name for p in place.glob("types-*")}
+    assert len(found.segments) > 200 or not of_parts
+
+
+def start(folder: Path, place: Path, what: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", PROGRAM, str(folder / "rows.jsonl"), str(place), str(folder / "model"), what]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )
@@ -98,34 +132,46 @@ def workers_of(driver: int) -> list[int]:
     return found
 
 
+def check(what: str, place: Path, request: pytest.FixtureRequest) -> None:
+    if what == "embed":
+        compare(place, request.getfixturevalue("expected"))
+    else:
+        compare_index(place, request.getfixturevalue("indexed"))
+
+
 @pytest.mark.slow
-def test_the_driver_is_killed_at_ten_random_moments(folder: Path, expected: dict[int, Any], tmp_path: Path) -> None:
-    rng, place, killed = random.Random(11), tmp_path / "vectors", 0
-    for _ in range(10):
-        with start(folder, place) as run:
+@pytest.mark.parametrize("what", ["embed", "index"])
+def test_the_driver_is_killed_at_ten_random_moments(
+    what: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rng, place, killed = random.Random(11), tmp_path / "made", 0
+    while killed < 10:
+        with start(folder, place, what) as run:
             assert run.stdout is not None
             wanted = rng.randrange(4)  # parts that this run may finish before it is killed
             for seen, line in enumerate(run.stdout, 1):
-                if line.startswith("finished"):
-                    break
+                assert not line.startswith("finished"), "there was too little to do for ten kills"
                 if seen > wanted:
                     time.sleep(rng.random() / 5)
                     os.kill(run.pid, signal.SIGKILL)
                     killed += 1
                     break
             run.wait(900)
-    assert killed >= 5
-    with start(folder, place) as run:
+    with start(folder, place, what) as run:
         output, _ = run.communicate(timeout=900)
     assert output.splitlines()[-1] == "finished 1000 2"
-    compare(place, expected)
+    check(what, place, request)
 
 
 @pytest.mark.slow
-def test_a_worker_is_killed_at_ten_random_moments(folder: Path, expected: dict[int, Any], tmp_path: Path) -> None:
-    rng, place, killed = random.Random(12), tmp_path / "vectors", 0
-    while killed < 10:
-        with start(folder, place) as run:
+@pytest.mark.parametrize("what", ["embed", "index"])
+def test_a_worker_is_killed_at_ten_random_moments(
+    what: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rng, killed = random.Random(12), 0
+    for attempt in count():
+        place = tmp_path / f"made-{attempt}"
+        with start(folder, place, what) as run:
             assert run.stdout is not None
             for line in run.stdout:
                 if line.startswith("finished"):
@@ -134,10 +180,9 @@ def test_a_worker_is_killed_at_ten_random_moments(folder: Path, expected: dict[i
                     os.kill(rng.choice(there), signal.SIGKILL)
                     killed += 1
             run.wait(900)
-        if killed < 10:
-            for part in place.glob("part-*.parquet"):
-                part.unlink()
-    compare(place, expected)
+        check(what, place, request)
+        if killed >= 10:
+            break
 
 
 def test_rows_of_every_format_and_a_dataset(folder: Path, expected: dict[int, Any], tmp_path: Path) -> None:
@@ -159,26 +204,63 @@ def test_rows_of_every_format_and_a_dataset(folder: Path, expected: dict[int, An
     assert (done.rows, done.bad, done.tokens) == (3, 1, 5)
 
 
-def test_the_command_line(folder: Path, expected: dict[int, Any], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "elmokit", "embed", str(folder / "rows.jsonl"), "-o", str(tmp_path / "vectors")]
-    command += [
-        "-m",
-        str(folder / "model"),
-        "--engine",
-        "ray",
-        "--workers",
-        "1",
-        "--part-rows",
-        "25",
-        "--device",
-        "cpu",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+def elmokit(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "elmokit", *map(str, arguments)], capture_output=True, text=True, timeout=900
+    )
+
+
+def test_the_command_line_of_embed(folder: Path, expected: dict[int, Any], tmp_path: Path) -> None:
+    text, place = folder / "rows.jsonl", tmp_path / "vectors"
+    given = ["-m", folder / "model", "--engine", "ray", "--workers", 1, "--part-rows", 25, "--device", "cpu"]
+    done = elmokit("embed", text, "-o", place, *given)
     assert done.returncode == 0, done.stderr
+    assert "40 of 40 parts" in done.stderr
     assert "words a second" in done.stderr
     assert "bad rows: 2 (set aside in part-*.bad.jsonl)" in done.stderr
-    compare(tmp_path / "vectors", expected)
-    command[command.index("-o") + 1] = str(tmp_path / "a.h5")
-    wrong = subprocess.run(command, capture_output=True, text=True)
+    compare(place, expected, made=40)
+    wrong = elmokit("embed", text, "-o", tmp_path / "a.h5", *given)
     assert wrong.returncode == 2
     assert "--engine ray writes a folder of Parquet files" in wrong.stderr
+    wrong = elmokit("embed", text, "-o", tmp_path / "other", "--lines", "paragraphs", *given)
+    assert wrong.returncode == 2
+    assert "--lines cannot be given with --engine ray" in wrong.stderr
+
+
+def test_the_command_line_of_index(folder: Path, indexed: Index, tmp_path: Path) -> None:
+    place = tmp_path / "index"
+    given = ["--engine", "ray", "--workers", 1, "--part-rows", 25, "--device", "cpu"]
+    done = elmokit("index", folder / "rows.jsonl", "-o", place, "-m", folder / "model", *given)
+    assert done.returncode == 0, done.stderr
+    assert "40 of 40 parts" in done.stderr
+    assert "words a second" in done.stderr
+    assert "bad rows: 2 (set aside in bad-000000.jsonl)" in done.stderr
+    compare_index(place, indexed, of_parts=False)
+    again = elmokit("index", folder / "rows.jsonl", "-o", place, *given)
+    assert "this text is in it already" in again.stderr
+    found = elmokit("neighbors", place, "the cat sat on a mat", "--word", "cat", "-m", folder / "model")
+    assert found.returncode == 0, found.stderr
+    assert "cat" in found.stdout
+    wrong = elmokit("index", folder / "rows.jsonl", "-o", tmp_path / "b", "--per-word", 3, "--engine", "ray")
+    assert wrong.returncode == 2
+    assert "--per-word cannot be given with --engine ray" in wrong.stderr
+
+
+def test_more_text_and_other_runs_of_an_index(folder: Path, tmp_path: Path) -> None:
+    from elmokit.integrations.ray import index
+
+    place, options = tmp_path / "index", {"model": str(folder / "model"), "workers": 1, "device": "cpu"}
+    (tmp_path / "a.txt").write_text("the cat sat. a dog ran.\n")
+    (tmp_path / "b.txt").write_text("\n".join(["one mat and it"] * 9))
+    index(tmp_path / "a.txt", place, **options)
+    done = index(tmp_path / "b.txt", place, part_rows=2, **options)
+    assert (done.parts, done.sentences, done.occurrences) == (5, 9, 36)
+    assert index(tmp_path / "b.txt", place, part_rows=2, **options).known
+    found = Index.open(place)
+    words = [found.occurrence(k).word for k in range(10)]
+    assert words == ["the", "cat", "sat", "a", "dog", "ran", "one", "mat", "and", "it"]
+    elmo = Elmo.from_pretrained(folder / "model", device="cpu")
+    found.grow(elmo, ["the end"], name="here")
+    assert len(Index.open(place)) == 6 + 36 + 2
+    with pytest.raises(InputError, match="add the text without Ray"):
+        index(tmp_path / "a.txt", tmp_path / "few", settings=replace(found.settings, per_word=1), **options)

@@ -1,32 +1,30 @@
 """`elmokit embed`: text to vectors, on the screen or in a file."""
 
-import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elmokit.cli.flags import (
+    Address,
     BatchTokens,
     Device,
     EncoderOption,
+    Engine,
+    EngineOption,
     FormatOption,
     Lines,
     LinesOption,
+    PartRows,
     TextField,
     Tokenized,
     TokenizerName,
+    Workers,
 )
 
 if TYPE_CHECKING:
     from elmokit.formats import ReadReport
     from elmokit.store import StoreOptions, StoreReport
-
-
-class Engine(StrEnum):
-    local = "local"
-    ray = "ray"
 
 
 def embed(
@@ -78,17 +76,10 @@ def embed(
     forget_sentences: Annotated[
         bool, typer.Option("--forget-sentences", help="HDF5: leave out sentence_to_index.")
     ] = False,
-    engine: Annotated[
-        Engine, typer.Option(help="Who runs the model: this process, or the workers of Ray.")
-    ] = Engine.local,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs; auto: the one here. [default: its own]"),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Ray: how many workers. [default: one per GPU or core]", min=1)
-    ] = None,
-    part_rows: Annotated[int, typer.Option(help="Ray: rows of the input in a file of the output.", min=1)] = 2000,
+    engine: EngineOption = Engine.local,
+    address: Address = None,
+    workers: Workers = None,
+    part_rows: PartRows = 2000,
 ) -> None:
     """Turn text into vectors, one per token.
 
@@ -117,7 +108,7 @@ def embed(
     finished and the input unchanged. `elmokit info FILE` shows how a file was made.
     """
     from elmokit.cli.inputs import is_source, name_inputs, read_inputs
-    from elmokit.cli.progress import embedding
+    from elmokit.cli.progress import embedding, refuse_with_ray
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
     from elmokit.layers import LayerChoice
@@ -127,6 +118,13 @@ def embed(
 
     LayerChoice.parse(layers)
     if engine is Engine.ray:
+        refuse_with_ray(
+            tokenizer=tokenizer,
+            subwords=subwords,
+            unknown=unknown,
+            lines=lines is Lines.paragraphs,
+            format=format != "auto",
+        )
         given: dict[str, Any] = {"model": model, "layers": layers, "tokenized": tokenized, "field": field}
         given |= {"normalise": normalise, "batch_tokens": batch_tokens, "device": device, "dtype": dtype}
         given |= {"address": address, "workers": workers, "part_rows": part_rows, "restart": restart or overwrite}
@@ -171,26 +169,15 @@ def embed(
 
 
 def _embed_with_ray(inputs: list[str], output: Path | None, **options: Any) -> None:
+    from elmokit.cli.inputs import expand_addresses
+    from elmokit.cli.progress import tell_parts
     from elmokit.errors import InputError
-    from elmokit.integrations.ray import RunReport, embed
+    from elmokit.integrations.ray import embed
     from elmokit.store.write import SUFFIXES
 
     if output is None or output.suffix.lower() in SUFFIXES:
         raise InputError(f"--engine ray writes a folder of Parquet files; give one with -o, not {output or 'nothing'}")
-    began: list[tuple[float, int]] = []
-
-    def told(report: RunReport) -> None:
-        began.append((time.monotonic(), report.tokens))
-        passed, words = began[-1][0] - began[0][0], report.tokens - began[0][1]
-        left = ""
-        if passed > 0 and words and report.rows_done:
-            total = report.tokens / report.rows_done * report.rows
-            left = (
-                f", {words / passed:,.0f} words a second, {max(total - report.tokens, 0) * passed / words:,.0f} s left"
-            )
-        typer.echo(f"{report.done:,} of {report.parts:,} parts, {report.tokens:,} words{left}", err=True)
-
-    done = embed(inputs, output, told=told, **options)
+    done = embed(expand_addresses(inputs), output, told=tell_parts(), **options)
     typer.echo(f"{output}: {done.rows:,} rows, {done.tokens:,} tokens in {done.parts:,} parts", err=True)
     for what, count in (("parts of an earlier run", done.resumed), ("empty rows", done.empty), ("bad rows", done.bad)):
         if count:

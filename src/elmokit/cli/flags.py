@@ -59,6 +59,22 @@ BiLMOption = Annotated[
         help="Model folder, archive, .hdf5 file or hub id; default: the bundled model.",
     ),
 ]
+
+
+class Engine(StrEnum):
+    """Who runs the model."""
+
+    local = "local"
+    ray = "ray"
+
+
+EngineOption = Annotated[Engine, typer.Option(help="Who runs the model: this process, or the workers of Ray.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs; auto: the one here. [default: its own]"),
+]
+Workers = Annotated[int | None, typer.Option(help="Ray: how many workers. [default: one per GPU or core]", min=1)]
+PartRows = Annotated[int, typer.Option(help="Ray: rows of the input that a worker takes at a time.", min=1)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one.")]
 Tokenized = Annotated[bool, typer.Option("--tokenized", help="The text is already tokenised: split it at spaces only.")]
 TokenizerName = Annotated[

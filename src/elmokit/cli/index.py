@@ -9,13 +9,18 @@ import typer
 
 from elmokit.cli.flags import (
     OLD_LINES,
+    Address,
     BatchTokens,
     Device,
+    Engine,
+    EngineOption,
     FormatOption,
     Lines,
     LinesOption,
+    PartRows,
     TextField,
     Tokenized,
+    Workers,
     old_spellings,
 )
 
@@ -73,6 +78,10 @@ def index(
     export: Annotated[
         Path | None, typer.Option(metavar="FILE.parquet", help="Also write the index for embedding-atlas to show.")
     ] = None,
+    engine: EngineOption = Engine.local,
+    address: Address = None,
+    workers: Workers = None,
+    part_rows: PartRows = 2000,
 ) -> None:
     """Store the vectors of all words of a corpus, to search for nearest neighbours.
 
@@ -91,11 +100,15 @@ def index(
     --export writes all occurrences with text, vectors, neighbours and places on a map; embedding-atlas shows them:
 
         elmokit index -o index/ --export atlas.parquet
+
+    With --engine ray, workers on all cores, GPUs and machines of a Ray cluster add text, JSONL or Parquet:
+
+        elmokit index corpus.jsonl -o index/ --engine ray
     """
     from dataclasses import replace
 
     from elmokit.cli.inputs import load_indexed, name_corpus, read_inputs, read_words
-    from elmokit.cli.progress import embedding
+    from elmokit.cli.progress import embedding, refuse_with_ray
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
     from elmokit.formats.read import told_lines
@@ -110,7 +123,8 @@ def index(
         _finish(opened, exact=exact, check=check)
         _export(opened, export)
         return
-    name = name_corpus(inputs)  # a wrong file name is an error before a model is loaded
+    far = engine is Engine.ray and any("://" in argument for argument in inputs)
+    name = "" if far else name_corpus(inputs)  # a wrong file name is an error before a model is loaded
     stored = Index.open(output) if (output / MANIFEST).exists() else None
     given: dict[str, Any] = {
         "layers": layers,
@@ -123,6 +137,16 @@ def index(
     }
     chosen = {key: value for key, value in given.items() if value is not None}
     settings = replace(stored.settings if stored else IndexSettings(), **chosen)
+    if engine is Engine.ray:
+        refuse_with_ray(format=format != "auto", per_word=settings.per_word)
+        known = stored.manifest.source if stored else None
+        run: dict[str, Any] = {"model": model or (known if known and Path(known).exists() else None), "name": name}
+        run |= {"settings": settings, "tokenized": tokenized, "lines": lines.value, "field": field, "address": address}
+        run |= {"batch_tokens": batch_tokens, "device": device, "workers": workers, "part_rows": part_rows}
+        grown = _grow_with_ray(inputs, output, restart=restart, mix_arithmetic=mix_arithmetic, **run)
+        _finish(grown, exact=exact, check=check)
+        _export(grown, export)
+        return
     encoder = load_indexed(stored, model, device=device) if stored else load_encoder(model, device=device)
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     read = ReadReport()
@@ -142,6 +166,28 @@ def index(
     _tell(grown, done, read, told_lines(lines))
     _finish(grown, exact=exact, check=check)
     _export(grown, export)
+
+
+def _grow_with_ray(inputs: list[str], output: Path, **options: Any) -> "Index":
+    from elmokit.cli.inputs import expand_addresses
+    from elmokit.cli.progress import tell_parts
+    from elmokit.index import Index
+    from elmokit.integrations.ray import index as add
+
+    done = add(expand_addresses(inputs), output, told=tell_parts(), **options)
+    grown = Index.open(output)
+    typer.echo(f"{output}: {len(grown):,} occurrences of {len(grown.words):,} words", err=True)
+    if done.known:
+        typer.echo("  this text is in it already; nothing was added", err=True)
+    else:
+        typer.echo(f"  read: {done.sentences:,} sentences, {done.tokens:,} tokens in {done.parts:,} parts", err=True)
+        aside = sorted(path.name for path in output.glob("bad-*.jsonl"))
+        notes = [("parts of an earlier run", done.resumed, ""), ("occurrences added", done.occurrences, "")]
+        notes += [("bad rows", done.bad, f" (set aside in {aside[-1]})" if aside else "")]
+        for what, count, how in notes:
+            if count:
+                typer.echo(f"  {what}: {count:,}{how}", err=True)
+    return grown
 
 
 def _check_export(path: Path) -> None:

@@ -123,6 +123,16 @@ def name_corpus(arguments: Sequence[str]) -> str:
     return f"{', '.join(arguments)} ({digest.hexdigest()})"
 
 
+def expand_addresses(arguments: Sequence[str]) -> list[str]:
+    """Files, folders and patterns as files; addresses such as s3://bucket/key as they are."""
+    from elmokit.formats import expand_inputs
+
+    found: list[str] = []
+    for argument in arguments:
+        found += [argument] if "://" in argument else map(str, expand_inputs([argument]))
+    return found
+
+
 def read_words(path: Path) -> tuple[str, ...]:
     """Words from a file, separated by any white space."""
     from elmokit.errors import InputError

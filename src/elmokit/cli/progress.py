@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from elmokit.formats import ReadReport
+    from elmokit.integrations.ray import RunReport
 
 
 @contextmanager
@@ -80,3 +81,30 @@ def _clock(seconds: float) -> str:
     whole = max(round(seconds), 0)
     hours, minutes = whole // 3600, whole % 3600 // 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def tell_parts() -> "Callable[[RunReport], None]":
+    """Prints a line after each part: parts, words, words a second, time left."""
+    began: tuple[float, int] | None = None
+
+    def told(report: "RunReport") -> None:
+        nonlocal began
+        began = began or (time.monotonic(), report.tokens)  # what was there before counts for no rate
+        seconds, words = time.monotonic() - began[0], report.tokens - began[1]
+        line = f"{report.done:,} of {report.parts:,} parts, {report.tokens:,} words"
+        if words:
+            expected = report.tokens * report.rows / report.rows_done
+            left = _clock((expected - report.tokens) * seconds / words)
+            line += f", {words / seconds:,.0f} words a second, {left} left"
+        typer.echo(line, err=True)
+
+    return told
+
+
+def refuse_with_ray(**given: object) -> None:
+    """Options that the workers of Ray do not know are an error, not passed over."""
+    from elmokit.errors import InputError
+
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name.replace('_', '-')} cannot be given with --engine ray; leave it out")

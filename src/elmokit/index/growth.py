@@ -2,24 +2,26 @@
 
 import contextlib
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from elmokit.encoders.encoder import Encoder
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import sweep_drafts
-from elmokit.formats.resumable import Position, disk_errors, read_chunks
+from elmokit.formats.resumable import RESTART, Position, disk_errors, read_chunks
 from elmokit.formats.resumable import locked as locked_file
 from elmokit.index._hnsw import DESCRIPTION
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
-from elmokit.index.settings import IndexSettings, Manifest
+from elmokit.index.settings import IndexSettings, Manifest, TextRun
 from elmokit.text import Sentence
 
 NAME = "segment-{:06d}.safetensors"
+STAGED = "run-{:06d}-{}"
 CHUNK_TOKENS = 32_768  # tokens embedded together
 SEGMENT_ROWS = 65_536  # occurrences after which a segment is closed
 SEGMENT_TOKENS = 1 << 18  # or tokens read, where few of them are kept: what a kill can cost
@@ -105,28 +107,134 @@ def read_segments(folder: Path) -> list[Segment]:
     return [Segment(path) for path in paths]
 
 
-def drop_run(folder: Path, run: int) -> None:
-    """Remove what an unfinished run has written, the last first, so that a kill leaves a beginning of it.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A text that is being added: run number `number` of the index in `folder`."""
 
-    What was made of its rows goes first: a graph and means of words, whose names say how many rows they cover.
+    folder: Path
+    manifest: Manifest
+    number: int
+
+    @property
+    def segments(self) -> list[Segment]:
+        """What is there of it already."""
+        return [segment for segment in read_segments(self.folder) if segment.progress.run == self.number]
+
+    @property
+    def staged(self) -> list[Path]:
+        """Where its parts are made, if it is added in parts; see `elmokit.index.parts`."""
+        return sorted(self.folder.glob(STAGED.format(self.number, "*")))
+
+    def finish(self, name: str, sentences: int) -> None:
+        """All of the text is in the index."""
+        made = sum(map(len, self.segments))
+        finished = replace(
+            self.manifest.runs[self.number], name=name, complete=True, sentences=sentences, occurrences=made
+        )
+        self.manifest.with_run(self.number, finished).write(self.folder)
+
+    def drop(self) -> None:
+        """Remove what it has written, the last first, so that a kill leaves a beginning of it.
+
+        What was made of its rows goes first: a graph and means of words, whose names say how many rows they cover.
+        """
+        for staged in self.staged:
+            shutil.rmtree(staged)
+        segments = read_segments(self.folder)
+        kept = sum(len(segment) for segment in segments if segment.progress.run != self.number)
+        made = [*self.folder.glob("graph-*.usearch"), *self.folder.glob("types-*.safetensors")]
+        for path in made:
+            if int(re.sub(r"\D", "", path.stem) or 0) > kept:
+                if path.suffix == ".usearch":
+                    (self.folder / DESCRIPTION).unlink(missing_ok=True)
+                path.unlink()
+        for segment in reversed(segments):
+            if segment.progress.run == self.number:
+                segment.path.unlink()
+
+
+def open_run(
+    folder: Path, encoder: Encoder, *, name: str, restart: bool, mix_arithmetic: bool, arithmetic: str, parts: bool
+) -> Run | None:
+    """The unfinished run of an index, or a new one; None where a text of that name is in the index already.
+
+    `arithmetic` makes its vectors; `parts` says how it is added: a run that began in the other way is refused.
     """
-    segments = read_segments(folder)
-    kept = sum(len(segment) for segment in segments if segment.progress.run != run)
-    made = [*folder.glob("graph-*.usearch"), *folder.glob("types-*.safetensors")]
-    for path in made:
-        if int(re.sub(r"\D", "", path.stem) or 0) > kept:
-            if path.suffix == ".usearch":
-                (folder / DESCRIPTION).unlink(missing_ok=True)
-            path.unlink()
-    for segment in reversed(segments):
-        if segment.progress.run == run:
-            segment.path.unlink()
+    manifest = Manifest.read(folder)
+    manifest.check_encoder(encoder, folder)
+    runs = manifest.runs
+    unfinished = bool(runs) and not runs[-1].complete
+    number = len(runs) - unfinished
+    if name and any(run.name == name and run.complete for run in runs):
+        return None
+    run = Run(folder, manifest, number)
+    if unfinished and restart:
+        run.drop()
+        manifest = replace(manifest, runs=runs[:number])
+    elif unfinished and bool(run.staged) != parts and (run.staged or run.segments):
+        how = "without" if parts else "with"
+        raise InputError(
+            f"{folder}: adding {runs[-1].name or 'a text'} began {how} Ray and was not finished; {RESTART}"
+        )
+    manifest.check_arithmetic(arithmetic, folder, mix=mix_arithmetic)
+    if not unfinished or restart:
+        manifest = manifest.with_run(number, TextRun(name, arithmetic=arithmetic))
+        manifest.write(folder)
+    return Run(folder, manifest, number)
+
+
+class SegmentStream:
+    """Embeds sentences into segments, each in the file that `place` gives for its number.
+
+    The word cache starts empty in each segment, so that its vectors do not depend on what was embedded before.
+    """
+
+    def __init__(
+        self,
+        place: Callable[[int], Path],
+        encoder: Encoder,
+        manifest: Manifest,
+        *,
+        counts: Mapping[str, int],
+        batch_tokens: int | None,
+    ) -> None:
+        self.place, self.encoder, self.manifest, self.batch_tokens = place, encoder, manifest, batch_tokens
+        self.filter = WordFilter(manifest.settings, counts)
+        self.closed = self.occurrences = 0
+        self._empty()
+
+    def _empty(self) -> None:
+        self.writer, self.held = SegmentWriter(self.manifest.width, self.manifest.settings.precision), 0
+
+    def add(self, sentences: list[Sentence], reached: Progress) -> None:
+        """Some sentences, and where in the text they end. Only those that have a word to keep are run."""
+        if not self.held:
+            self.encoder.forget_words()
+        chosen = [(sentence, positions) for sentence in sentences if (positions := self.filter.positions(sentence))]
+        stream = self.encoder.stream(
+            [sentence for sentence, _ in chosen], layers=self.manifest.settings.layers, batch_tokens=self.batch_tokens
+        )
+        for (sentence, positions), (_, vectors) in zip(chosen, stream, strict=True):
+            self.writer.add(sentence, positions, np.asarray(vectors[positions], dtype=np.float32))
+        self.held += sum(map(len, sentences))
+        self.reached = reached
+        if self.writer.rows >= SEGMENT_ROWS or self.held >= SEGMENT_TOKENS:
+            self.close()
+
+    def close(self) -> None:
+        """Write the segment, if it has any rows."""
+        if not self.writer.rows:
+            return
+        path = self.place(self.closed)
+        with disk_errors(path.parent):
+            self.writer.write(path, self.reached)
+        self.occurrences += self.writer.rows
+        self.closed += 1
+        self._empty()
 
 
 def add_text(
-    folder: Path,
-    manifest: Manifest,
-    run: int,
+    run: Run,
     encoder: Encoder,
     sentences: Iterable[Sentence],
     *,
@@ -134,55 +242,28 @@ def add_text(
     batch_tokens: int | None,
     told: Callable[[GrowthReport], None],
 ) -> GrowthReport:
-    """Embed what run number `run` does not have yet.
-
-    The word cache starts empty in each segment, so a resumed run makes the same files as one that was never killed.
-    """
-    segments = read_segments(folder)
-    done = max((s.progress.position for s in segments if s.progress.run == run), default=Position())
+    """Embed what the run does not have yet. A resumed run makes the same files as one that was never killed."""
+    done = max((segment.progress.position for segment in run.segments), default=Position())
     report = GrowthReport(resumed_at=done.sentences)
     told(report)
-    kept = WordFilter(manifest.settings, counts)
-    writer = SegmentWriter(manifest.width, manifest.settings.precision)
-    number, held, end = len(segments), 0, done
-
-    def close() -> None:
-        with disk_errors(folder):
-            writer.write(folder / NAME.format(number), Progress(run, *end))
-        report.occurrences += writer.rows
-
-    what = f"{folder}: adding {manifest.runs[run].name or 'a text'} was not finished, and the text is another one now"
+    first = len(read_segments(run.folder))
+    stream = SegmentStream(
+        lambda number: run.folder / NAME.format(first + number),
+        encoder,
+        run.manifest,
+        counts=counts,
+        batch_tokens=batch_tokens,
+    )
+    name = run.manifest.runs[run.number].name or "a text"
+    what = f"{run.folder}: adding {name} was not finished, and the text is another one now"
     for chunk in read_chunks(sentences, tokens=CHUNK_TOKENS, done=done, what=what):
-        tokens = sum(map(len, chunk.sentences))
         report.sentences += len(chunk.sentences)
-        report.tokens += tokens
+        report.tokens += sum(map(len, chunk.sentences))
         report.empty += sum(not len(sentence) for sentence in chunk.sentences)
         if not chunk.done:
-            if not held:
-                encoder.forget_words()
-            _embed(writer, encoder, chunk.sentences, kept, layers=manifest.settings.layers, batch_tokens=batch_tokens)
-            held, end = held + tokens, chunk.end
-            if writer.rows >= SEGMENT_ROWS or (writer.rows and held >= SEGMENT_TOKENS):
-                close()
-                writer = SegmentWriter(manifest.width, manifest.settings.precision)
-                number, held = number + 1, 0
+            stream.add(chunk.sentences, Progress(run.number, *chunk.end))
+            report.occurrences = stream.occurrences
         told(report)
-    if writer.rows:
-        close()
+    stream.close()
+    report.occurrences = stream.occurrences
     return report
-
-
-def _embed(
-    writer: SegmentWriter,
-    encoder: Encoder,
-    chunk: list[Sentence],
-    kept: WordFilter,
-    *,
-    layers: str,
-    batch_tokens: int | None,
-) -> None:
-    """Only sentences that have a word to keep are run."""
-    chosen = [(sentence, positions) for sentence in chunk if (positions := kept.positions(sentence))]
-    stream = encoder.stream([sentence for sentence, _ in chosen], layers=layers, batch_tokens=batch_tokens)
-    for (sentence, positions), (_, vectors) in zip(chosen, stream, strict=True):
-        writer.add(sentence, positions, np.asarray(vectors[positions], dtype=np.float32))

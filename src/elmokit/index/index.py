@@ -6,7 +6,7 @@ index.search(elmo.encode_tokens("the players of the play", layers="top")[4])
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from elmokit.errors import FormatError, InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.index._hnsw import HnswGraph, checksum_of, load_usearch, make_graph
 from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
-from elmokit.index.growth import GrowthReport, add_text, drop_run, locked, read_segments
+from elmokit.index.growth import GrowthReport, add_text, locked, open_run, read_segments
 from elmokit.index.segment import Segment
-from elmokit.index.settings import MANIFEST, IndexSettings, Manifest, TextRun
+from elmokit.index.settings import MANIFEST, IndexSettings, Manifest
 from elmokit.layers import Vectors
 
 SPARE = 4  # candidates taken from the graph for each neighbour
@@ -217,39 +217,23 @@ class Index:
         told            is called with the report when the work begins and after each chunk
         """
         with locked(self.folder):
-            manifest = Manifest.read(self.folder)
-            manifest.check_encoder(encoder, self.folder)
             request = read_request(sentences, tokenizer=encoder.tokenizer)
             if request.single:
                 raise InputError("one string was given, expected a list of sentences, a generator or a Path")
-            runs = manifest.runs
-            unfinished = bool(runs) and not runs[-1].complete
-            number = len(runs) - unfinished
-            if name and any(run.name == name and run.complete for run in runs):
-                return GrowthReport(known=True)
-            if unfinished and restart:
-                drop_run(self.folder, number)
-                manifest = replace(manifest, runs=runs[:number])
-            manifest.check_arithmetic(encoder.arithmetic, self.folder, mix=mix_arithmetic)
-            if not unfinished or restart:
-                manifest = manifest.with_run(number, TextRun(name, arithmetic=encoder.arithmetic))
-                manifest.write(self.folder)
-            counts = self._look().words if manifest.settings.per_word else {}
-            report = add_text(
+            run = open_run(
                 self.folder,
-                manifest,
-                number,
                 encoder,
-                request.sentences,
-                counts=counts,
-                batch_tokens=batch_tokens,
-                told=told,
+                name=name,
+                restart=restart,
+                mix_arithmetic=mix_arithmetic,
+                arithmetic=encoder.arithmetic,
+                parts=False,
             )
-            made = sum(len(s) for s in read_segments(self.folder) if s.progress.run == number)
-            finished = replace(
-                manifest.runs[number], name=name, complete=True, sentences=report.sentences, occurrences=made
-            )
-            manifest.with_run(number, finished).write(self.folder)
+            if run is None:
+                return GrowthReport(known=True)
+            counts = self._look().words if run.manifest.settings.per_word else {}
+            report = add_text(run, encoder, request.sentences, counts=counts, batch_tokens=batch_tokens, told=told)
+            run.finish(name, report.sentences)
             self._look()
         return report
 

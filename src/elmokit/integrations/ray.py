@@ -1,35 +1,30 @@
-"""Embedding on many cores, GPUs and machines with Ray Data: actors that load the model once, parts written as Parquet.
+"""Embedding and indexing on many cores, GPUs and machines with Ray Data: actors that load the model once.
 
     embed(["corpus.jsonl"], "vectors", model="en", workers=8)
+    index(["corpus.jsonl"], "neighbours", model="en", workers=8)
 
-Each row is embedded exactly once: `elmokit.store.parts` says how. All machines of the cluster must see the folder.
+Each row is embedded exactly once: `elmokit.store.parts` and `elmokit.index.parts` say how. All machines of the cluster
+must see the folder.
 """
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from elmokit.encoders import load_encoder
 from elmokit.errors import InputError, MissingExtraError
+from elmokit.formats.parts import PART_ROWS, Part, PartReport, digest_parts, plan_parts
 from elmokit.formats.resumable import locked
+from elmokit.index import Index, IndexSettings
+from elmokit.index.parts import SegmentMaker, SegmentOptions, SegmentReport, adding_parts
 from elmokit.layers import LayerChoice
-from elmokit.store.parts import (
-    PART_ROWS,
-    Part,
-    PartEmbedder,
-    PartOptions,
-    PartReport,
-    begin,
-    finish,
-    plan_parts,
-    read_part,
-)
+from elmokit.store.parts import PartEmbedder, PartOptions, begin, finish, part_file, read_part
 
 try:
     import ray
@@ -37,7 +32,7 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"Ray is needed ({error})", extra="ray") from error
 
-__all__ = ["RunReport", "embed"]
+__all__ = ["RunReport", "embed", "index"]
 
 INPUT = "input"  # where the rows of a dataset are kept, so that a second run sees them in the same order
 
@@ -55,6 +50,8 @@ class RunReport:
     bad: int = 0
     resumed: int = 0  # parts that an earlier run has made
     known: bool = False  # all was finished before
+    sentences: int = 0  # of an index
+    occurrences: int = 0
 
     def add(self, made: PartReport) -> None:
         self.done += 1
@@ -62,19 +59,27 @@ class RunReport:
         self.tokens += made.tokens
         self.empty += made.empty
         self.bad += made.bad
+        if isinstance(made, SegmentReport):
+            self.sentences += made.sentences
+            self.occurrences += made.occurrences
 
 
 class Worker:
     """The actor: parts in, reports out, in the batches of Ray Data."""
 
-    def __init__(self, folder: str, options: dict[str, Any], threads: int) -> None:
+    def __init__(self, maker: PartEmbedder | SegmentMaker, threads: int, arithmetic: str) -> None:
         torch.set_num_threads(threads)
-        self.embedder = PartEmbedder(folder, PartOptions(**options))
+        self.maker = maker
+        if arithmetic and maker.encoder.arithmetic != arithmetic:
+            raise InputError(
+                f"a worker computes with {maker.encoder.arithmetic}, another one with {arithmetic}: their vectors "
+                "differ slightly; use machines of one kind, or name a device and a number type that all have"
+            )
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         plain = [{key: value.item() if hasattr(value, "item") else value for key, value in row.items()} for row in rows]
-        made = [asdict(self.embedder(Part(**row))) for row in plain]
+        made = [asdict(self.maker(Part(**row))) for row in plain]
         return {key: [report[key] for report in made] for key in made[0]}
 
 
@@ -114,50 +119,133 @@ def embed(
     folder = Path(folder).expanduser().absolute()
     if LayerChoice.parse(layers).kind == "mix":
         layers = layers.replace("mix", "average", 1)  # untrained, it is the average
-    options = PartOptions(model, layers, field, tokenized, normalise, batch_tokens, device, dtype)
-    encoder = load_encoder(model, device="cpu")  # to compare it with that of an earlier run
+    options = PartOptions(_placed(model), layers, field, tokenized, normalise, batch_tokens, device, dtype)
+    encoder = load_encoder(model, device="cpu", dtype=dtype)  # to compare it with that of an earlier run
     folder.parent.mkdir(parents=True, exist_ok=True)
     busy = f"{folder} is in use by another run; wait for it to end, or write to another folder"
     with locked(folder.with_name(folder.name + ".lock"), busy=busy), _cluster(address):
-        files = _files(dataset, folder, restart=restart)
-        parts = plan_parts(files, part_rows=part_rows)
-        known = begin(folder, parts, options, encoder, restart=restart)
-        report = RunReport(parts=len(parts), rows=sum(part.rows for part in parts), known=known)
-        made = {part.number: found for part in parts if (found := read_part(folder / part.name)) is not None}
-        report.resumed = len(made)
-        for found in made.values():
-            report.add(found)
-        told(report)
-        missing = [part for part in parts if part.number not in made]
-        if missing:
-            share = float(ray.cluster_resources().get("GPU", 0) > 0) if gpus is None else gpus
-            settings = {"folder": str(folder), "options": asdict(options), "threads": cpus}
-            work = ray.data.from_items([asdict(part) for part in missing], override_num_blocks=len(missing))
-            done = work.map_batches(
-                Worker,
-                fn_constructor_kwargs=settings,
-                batch_size=1,
-                concurrency=min(workers or _workers(cpus, share), len(missing)),
-                num_cpus=cpus,
-                num_gpus=share or None,
-            )
-            for row in done.iter_rows():
-                found = PartReport(**{key: int(value) for key, value in row.items()})
-                made[found.number] = found
-                report.add(found)
-                told(report)
+        team = _Team.of(workers, cpus, gpus, options.model, device, dtype)
+        parts = plan_parts(_files(dataset, folder, restart=restart), part_rows=part_rows)
+        known = begin(folder, parts, options, encoder.fingerprint, team.arithmetic, restart=restart)
+        made = {part.number: found for part in parts if (found := read_part(part_file(folder, part))) is not None}
+        report = team.make(parts, made, PartEmbedder(folder, options), PartReport, told)
+        report.known = known
         if not known:
             finish(folder, [made[part.number] for part in parts])
     return report
 
 
-def _workers(cpus: int, gpus: float) -> int:
-    there = ray.cluster_resources()
-    return max(int(there.get("GPU", 0) / gpus) if gpus else int(there.get("CPU", 1)) // cpus, 1)
+def index(
+    dataset: "Sequence[str | Path] | str | Path | ray.data.Dataset",
+    folder: str | Path,
+    *,
+    model: str | None = None,
+    settings: IndexSettings | None = None,
+    name: str = "",
+    field: str = "text",
+    tokenized: bool = False,
+    lines: Literal["sentences", "paragraphs"] = "paragraphs",
+    batch_tokens: int | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    cpus: int = 1,
+    gpus: float | None = None,
+    address: str | None = None,
+    part_rows: int = PART_ROWS,
+    restart: bool = False,
+    mix_arithmetic: bool = False,
+    told: Callable[[RunReport], None] = lambda report: None,
+) -> RunReport:
+    """Add the words of files, or of a Ray dataset, to an index; a new one if there is none in the folder.
+
+    Workers make segments of parts, which join the index in the order of the text when all are there. The options are
+    those of `embed` and of `Index.build`; settings.per_word cannot be had.
+
+    name   what the text is called; a text that was added under the same name is not added again. Default: made from
+           the files' names and lengths
+    lines  what a row of text holds: a sentence, or a paragraph that is split into sentences
+    """
+    folder = Path(folder).expanduser().absolute()
+    options = SegmentOptions(_placed(model), field, tokenized, lines, batch_tokens, device)
+    encoder = load_encoder(model, device="cpu")
+    Index.begin(encoder, folder, settings=settings)
+    with _cluster(address):
+        team = _Team.of(workers, cpus, gpus, options.model, device, "default")
+        parts = plan_parts(_files(dataset, folder, restart=restart), part_rows=part_rows)
+        name = name or f"parts ({digest_parts(parts)})"
+        given: dict[str, Any] = {"name": name, "restart": restart, "mix_arithmetic": mix_arithmetic}
+        with adding_parts(folder, encoder, parts, options, arithmetic=team.arithmetic, **given) as run:
+            if run is None:
+                return RunReport(known=True)
+            maker = SegmentMaker(run.staged, run.run.number, run.run.manifest, options)
+            report = team.make(parts, run.read(), maker, SegmentReport, told)
+            run.join(name)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Team:
+    """The workers of a run, and what they have."""
+
+    workers: int
+    cpus: int
+    gpus: float
+    arithmetic: str  # of the first; the others must have the same
+
+    @classmethod
+    def of(
+        cls, workers: int | None, cpus: int, gpus: float | None, model: str | None, device: str, dtype: str
+    ) -> "_Team":
+        there = ray.cluster_resources()
+        share = float(there.get("GPU", 0) > 0) if gpus is None else gpus
+        most = int(there.get("GPU", 0) / share) if share else int(there.get("CPU", 1)) // cpus
+        first = ray.remote(num_cpus=cpus, num_gpus=share or None)(_arithmetic).remote(model, device, dtype)
+        return cls(workers or max(most, 1), cpus, share, ray.get(first))
+
+    def make(
+        self,
+        parts: Sequence[Part],
+        made: dict[int, Any],
+        maker: PartEmbedder | SegmentMaker,
+        kind: type[PartReport],
+        told: Callable[[RunReport], None],
+    ) -> RunReport:
+        """Makes the parts that `made` does not have, and puts their reports there."""
+        report = RunReport(parts=len(parts), rows=sum(part.rows for part in parts), resumed=len(made))
+        for found in made.values():
+            report.add(found)
+        told(report)
+        missing = [part for part in parts if part.number not in made]
+        if not missing:
+            return report
+        work = ray.data.from_items([asdict(part) for part in missing], override_num_blocks=len(missing))
+        done = work.map_batches(
+            Worker,
+            fn_constructor_kwargs={"maker": maker, "threads": self.cpus, "arithmetic": self.arithmetic},
+            batch_size=1,
+            concurrency=min(self.workers, len(missing)),
+            num_cpus=self.cpus,
+            num_gpus=self.gpus or None,
+        )
+        for row in done.iter_rows():
+            found = kind(**{key: int(value) for key, value in row.items()})
+            made[found.number] = found
+            report.add(found)
+            told(report)
+        return report
+
+
+def _arithmetic(model: str | None, device: str, dtype: str) -> str:
+    return load_encoder(model, device=device, dtype=dtype).arithmetic
+
+
+def _placed(model: str | None) -> str | None:
+    """A model's folder as the workers find it, wherever they run."""
+    return str(Path(model).expanduser().absolute()) if model and Path(model).expanduser().exists() else model
 
 
 @contextmanager
-def _cluster(address: str | None) -> Any:
+def _cluster(address: str | None) -> Iterator[None]:
     """A cluster: the one at the address, the one that this process has joined already, or one for this run alone."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
@@ -179,9 +267,9 @@ def _files(dataset: Any, folder: Path, *, restart: bool) -> list[str]:
     if isinstance(dataset, str | Path):
         dataset = [dataset]
     if not isinstance(dataset, ray.data.Dataset):
-        files = [str(name) for name in dataset]
+        files = [str(name) if "://" in str(name) else str(Path(name).expanduser().absolute()) for name in dataset]
         if not files:
-            raise InputError("no files were given to embed")
+            raise InputError("no files were given")
         return files
     kept = folder.with_name(f"{folder.name}.{INPUT}")
     if restart:
