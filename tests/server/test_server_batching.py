@@ -1,10 +1,14 @@
 """One model thread for all: what is batched, in which order, and what is dropped."""
 
 import asyncio
+import json
+import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -15,6 +19,8 @@ from elmokit import Elmo
 from elmokit.layers import LayerChoice
 from elmokit.server import ServerSettings
 from elmokit.server.embedding import Embedding, Shaping
+from elmokit.server.errors import OverloadedError
+from elmokit.server.jobs import Call, Divisible, ModelThread
 
 WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "and", "every", "extraordinarily"]
 
@@ -142,6 +148,83 @@ def test_a_full_queue_answers_at_once_and_says_when_to_come_again(start: Callabl
     until(lambda: server.service.model.held == 0)
     large = server.http.post("/v1/embeddings", json={"input": "the cat " * 30})
     assert large.status_code == 200  # larger than the queue, but alone
+
+
+def test_a_full_queue_refuses_before_a_body_is_read(start: Callable[..., Running]) -> None:
+    server = start(settings=ServerSettings(max_queue_tokens=50))
+    parts = urlsplit(server.url)
+    release = hold(server)
+    with ThreadPoolExecutor(1) as pool, socket.create_connection((parts.hostname, parts.port), timeout=120) as raw:
+        waiting = pool.submit(server.http.post, "/v1/embeddings", json={"tokens": [["the"] * 46]})
+        until(lambda: server.service.model.held == 49)
+        small = {"tokens": [["the"]]}
+        assert server.http.post("/v1/embeddings", json=small).status_code == 429  # read, counted, refused
+        head = b"Host: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        raw.sendall(b"POST /v1/embeddings HTTP/1.1\r\n" + head % 100_000 + b"{")
+        said = raw.recv(4096)
+        assert said.startswith(b"HTTP/1.1 429")
+        assert b"retry-after" in said
+        assert server.http.get("/health").status_code == 200
+        assert server.http.post("/tokenize", json={"inputs": "the cat"}).status_code == 200  # needs no model
+        release.set()
+        assert waiting.result().status_code == 200
+        until(lambda: server.service.model.held == 0)
+        raw.sendall(b" " * 99_999)  # the rest of the body is read past, and the connection lives on
+        body = json.dumps(small).encode()
+        raw.sendall(b"POST /v1/embeddings HTTP/1.1\r\n" + head % len(body) + body)
+        said = raw.recv(4096)
+        assert said.startswith(b"HTTP/1.1 200"), said
+    assert 'elmokit_requests_total{method="POST",route="/v1/embeddings",status="429"} 2.0' in (
+        server.http.get("/metrics").text
+    )
+
+
+class Counted(Divisible):
+    """A job of one piece."""
+
+    place = "here"
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(tokens, deadline=time.monotonic() + 600, patience=600)
+        self.pieces = deque([range(tokens)])
+
+    def result(self) -> int:
+        return self.tokens
+
+
+def test_the_queue_is_bounded_in_time() -> None:
+    thread = ModelThread(run=lambda work, budget: time.sleep(0.05), bound=100_000, budget=100, seconds=0.1)
+    thread.start()
+    first = Counted(10)
+    thread.submit(first)
+    first.future.result(60)
+    assert thread._pace == {}  # a small batch says nothing of full ones
+    second = Counted(100)
+    thread.submit(second)
+    second.future.result(60)
+    assert thread._pace["here"] >= 0.0005
+    release = threading.Event()
+    thread.submit(Call(lambda: release.wait(120), 1, deadline=time.monotonic() + 600, patience=600))
+    accepted: list[Counted] = []
+
+    def crowd() -> None:
+        for _ in range(100):
+            job = Counted(20)
+            thread.submit(job)
+            accepted.append(job)
+
+    with pytest.raises(OverloadedError, match="would wait"):
+        crowd()
+    assert 1 <= len(accepted) <= 11  # 0.01 seconds each, or more on a slow machine
+    with pytest.raises(OverloadedError):
+        thread.check_door()
+    release.set()
+    assert [job.future.result(60) for job in accepted] == [20] * len(accepted)
+    until(lambda: thread.held == 0)
+    assert thread.wait == 0
+    thread.check_door()
+    assert not thread.full
+    thread.close()
 
 
 def test_a_request_ends_at_its_deadline(start: Callable[..., Running]) -> None:

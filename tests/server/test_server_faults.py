@@ -238,6 +238,26 @@ def test_bodies_that_are_too_large(start: Callable[..., Running]) -> None:
     assert server.http.get("/health").status_code == 200
 
 
+def test_headers_without_end(start: Callable[..., Running]) -> None:
+    server = start()
+    for line in (b"X-Long: " + b"a" * 1000, b"X: a\r\n" * 100):
+        with raw(server.url) as endless:
+            endless.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\n")
+            received = b""
+            try:
+                for _ in range(2000):
+                    endless.sendall(line)
+                received = endless.recv(1000)
+            except OSError:
+                received = _rest(endless)
+        assert received == b"" or received.startswith(b"HTTP/1.1 400")
+    assert server.http.get("/health").status_code == 200
+    with raw(server.url) as several:  # the bound is for each request, not for the connection
+        for _ in range(5):
+            several.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 30_000 + b"\r\n\r\n")
+            assert several.recv(4096).startswith(b"HTTP/1.1 200")
+
+
 def _rest(connection: socket.socket) -> bytes:
     try:
         return connection.recv(1000)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explorer", "prepare"]
 
-LIBRARIES = ("fastapi", "uvicorn", "starlette", "pydantic", "prometheus_client", "orjson")
+LIBRARIES = ("fastapi", "uvicorn", "httptools", "starlette", "pydantic", "prometheus_client", "orjson")
 
 _load, __dir__ = lazy(__name__, {"command": "prepare", "explorer": "Explorer"})
 

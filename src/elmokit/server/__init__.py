@@ -19,7 +19,7 @@ __all__ = [
     "serve",
 ]  # fmt: skip
 
-LIBRARIES = ("fastapi", "uvicorn", "starlette", "pydantic", "prometheus_client", "orjson")
+LIBRARIES = ("fastapi", "uvicorn", "httptools", "starlette", "pydantic", "prometheus_client", "orjson")
 
 _load, __dir__ = lazy(
     __name__,

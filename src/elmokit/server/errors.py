@@ -44,10 +44,10 @@ class ApiError(Exception):
 class OverloadedError(ApiError):
     """The queue is full: 429 at once, and when to come again."""
 
-    def __init__(self, waiting: int, bound: int, seconds: int) -> None:
+    def __init__(self, why: str, seconds: int) -> None:
         super().__init__(
             429,
-            f"{waiting:,} tokens are waiting, and at most {bound:,} may; come again in {seconds} seconds",
+            f"{why}; come again in {seconds} seconds",
             kind="rate_limit_error",
             code="overloaded",
             headers={"retry-after": str(seconds)},

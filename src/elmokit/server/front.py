@@ -24,6 +24,14 @@ from elmokit.server.service import Service, Timing, timing
 REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 OPEN = ("/health", "/ready", "/ping")  # for load balancers, which have no key
 TEI_PATHS = ("/", "/embed", "/embed_all", "/tokenize", "/similarity", "/info")
+MODEL_PATHS = frozenset(  # where a full queue is told of before the body is read
+    f"/{path}"
+    for path in (
+        *("v1/embeddings", "embeddings", "v1/tokens", "v1/predict", "v1/perplexity", "v1/compare"),
+        *("embed", "", "embed_all", "similarity"),
+    )
+)
+TASK, TASK_PATH = "/v1/tasks/{name}", "/v1/tasks/"  # as well
 UNKNOWN = "(none)"  # the route of a request that no route takes
 
 Headers = list[tuple[bytes, bytes]]
@@ -141,6 +149,8 @@ class _Exchange:
         length = self.headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.body.most:
             raise self.body.too_large(int(length))
+        if self.scope["method"] == "POST" and _of_model(self.scope["path"]):
+            self.front.service.model.check_door()
 
     async def _watched(self) -> None:
         """Runs the app, and cancels it when the client goes away after it has sent its request."""
@@ -183,8 +193,9 @@ class _Exchange:
                 (b"x-compute-time", _ms(told.cutting + told.model)),
             ]
         headers.append((b"x-total-time", _ms(total)))
-        sends = b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
-        if self.front.service.stopping or (sends and not self.body.complete):  # the rest of the body is not read
+        length = self.headers.get(b"content-length", b"0")
+        endless = b"transfer-encoding" in self.headers or not length.isdigit() or int(length) > self.body.most
+        if self.front.service.stopping or (endless and not self.body.complete):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
         return headers
 
@@ -205,7 +216,7 @@ class _Exchange:
     def _note(self) -> None:
         total = time.monotonic() - self.began
         route = self.scope.get("route")
-        path = getattr(route, "path", None) or UNKNOWN
+        path = getattr(route, "path", None) or _of_model(self.scope["path"]) or UNKNOWN
         self.front.metrics.note(path, self.scope["method"], self.status, self.timing, total)
         if self.front.log is None:
             return
@@ -273,6 +284,11 @@ class _Body:
     def _end(self) -> None:
         self.complete = True
         self._complete.set()
+
+
+def _of_model(path: str) -> str | None:
+    """The route, if it is one for the model."""
+    return path if path in MODEL_PATHS else TASK if path.startswith(TASK_PATH) else None
 
 
 def _ms(seconds: float) -> bytes:

@@ -1,19 +1,24 @@
-"""The model thread: one thread that runs all that computes, a queue bounded in tokens, and batches over all clients.
+"""The model thread: one thread that runs all that computes, a bounded queue, and batches over all clients.
 
 A `Call` is any function; it runs alone. An `Embedding` is cut into sentences, and those of all embeddings that wait are
 batched together. Every job takes at most `quantum` tokens in its turn, so a large one does not hold up small ones.
+
+The queue is bounded in tokens, and in the seconds that a new embedding would wait for its first turn, as it seems from
+the batches that ran lately. Once it was full, requests are refused unseen until there is room again (`check_door`).
 """
 
 import math
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol
 
 from elmokit.server.errors import LateError, OverloadedError, UnavailableError
+
+DOOR = 7 / 8  # how full the queue may be when it is opened again after a refusal
 
 _running = threading.local()
 
@@ -27,6 +32,7 @@ class Job:
         self.patience = patience  # seconds that one step may take before the thread counts as stuck
         self.future: Future[Any] = Future()
         self.held = 0  # tokens that it still has in the queue's count
+        self.turn = 0  # of these, those of its next turn, if it is one whose time can be told
         self.queued = self.began = 0.0
         self.spent = 0.0  # seconds in the model, in proportion to its share of the batches
 
@@ -82,16 +88,19 @@ class Runs(Protocol):
 
 
 class ModelThread:
-    """The thread and its queue. Any thread may `submit`; `busy` and `stuck` are for whoever watches it."""
+    """The thread and its queue, of `bound` tokens and `seconds` at most. Any thread may `submit`."""
 
-    def __init__(self, *, run: Runs, bound: int, budget: int, name: str = "model") -> None:
-        self.bound, self.budget, self.quantum = bound, budget, max(budget // 4, 1)
+    def __init__(self, *, run: Runs, bound: int, budget: int, seconds: float = math.inf, name: str = "model") -> None:
+        self.bound, self.seconds, self.budget, self.quantum = bound, seconds, budget, max(budget // 4, 1)
         self.run_pieces = run
         self.done: Callable[[Job], None] = lambda job: None  # hears of every job that has run
         self.ran: Callable[[int, float], None] = lambda tokens, seconds: None  # hears of every batch
         self.waiting: deque[Job] = deque()
         self.held = 0  # tokens of all jobs that are not done
         self.rate = 0.0  # tokens a second, lately
+        self.full = False  # since a job was refused
+        self._turns: defaultdict[Any, int] = defaultdict(int)  # by place, tokens of all jobs' next turns
+        self._pace: dict[Any, float] = {}  # by place, seconds a token in batches that were full
         self.started = self.stopping = False
         self._step: tuple[float, float] | None = None  # when the present step began, its patience
         self._changed = threading.Condition()
@@ -119,10 +128,29 @@ class ModelThread:
             return f"the model thread has been busy with one batch for {now - step[0]:.0f} seconds"
         return None
 
+    @property
+    def wait(self) -> float:
+        """Seconds until a new embedding has its first turn, as it seems; functions that wait are not counted."""
+        return sum(self._pace.get(place, 0.0) * tokens for place, tokens in list(self._turns.items()))
+
     def check_room(self, tokens: int) -> None:
         """429 where so many tokens more do not fit. A job larger than the bound runs if nothing else waits."""
-        if self.held and self.held + tokens > self.bound:
-            raise OverloadedError(self.held, self.bound, self.delay())
+        if not self.held:
+            return
+        if self.held + tokens > self.bound:
+            self.full = True
+            raise OverloadedError(f"{self.held:,} tokens are waiting, and at most {self.bound:,} may", self.delay())
+        if (wait := self.wait) > self.seconds:
+            self.full = True
+            told = f"a request would wait {wait:.1f} seconds for its turn, and {self.seconds:g} are the most"
+            raise OverloadedError(told, self.delay())
+
+    def check_door(self) -> None:
+        """429 for a request that nobody has read yet, if one was refused and the queue is still nearly full."""
+        if self.full:
+            self.full = self.held > DOOR * self.bound or self.wait > DOOR * self.seconds
+            if self.full:
+                raise OverloadedError("too many requests are waiting", self.delay())
 
     def delay(self) -> int:
         """Seconds until what waits now is done, as it seems; from 1 to 60."""
@@ -133,8 +161,8 @@ class ModelThread:
             if self.stopping or not self.started or not self.thread.is_alive():
                 raise UnavailableError("the server is stopping" if self.stopping else "the model thread does not run")
             self.check_room(job.tokens)
-            job.queued, job.held = time.monotonic(), job.tokens
-            self.held += job.tokens
+            job.queued = time.monotonic()
+            self._hold(job, job.tokens)
             self.waiting.append(job)
             self._changed.notify()
         job.future.add_done_callback(lambda _: self._dropped(job))
@@ -142,8 +170,16 @@ class ModelThread:
     def _dropped(self, job: Job) -> None:
         """A job that is cancelled gives its tokens back at once, before its turn comes."""
         with self._changed:
-            self.held -= job.held
-            job.held = 0
+            self._hold(job, 0)
+
+    def _hold(self, job: Job, tokens: int) -> None:
+        """So many tokens of the job are not done; called under the lock."""
+        self.held += tokens - job.held
+        job.held = tokens
+        if isinstance(job, Divisible):
+            turn = min(tokens, self.quantum)
+            self._turns[job.place] += turn - job.turn
+            job.turn = turn
 
     def _work(self) -> None:
         try:
@@ -238,13 +274,19 @@ class ModelThread:
         total = max(sum(sizes), 1)
         with self._changed:
             if seconds > 0:
-                self.rate = total / seconds if not self.rate else 0.8 * self.rate + 0.2 * total / seconds
+                self.rate = _lately(self.rate, total / seconds)
+            first = work[0][0]
+            if isinstance(first, Divisible) and 2 * total >= self.budget:  # a small batch takes more time a token
+                self._pace[first.place] = _lately(self._pace.get(first.place, 0.0), seconds / total)
             for (job, _), size in zip(work, sizes, strict=True):
                 job.spent += seconds * size / total
-                freed = min(size, job.held)
-                job.held -= freed
-                self.held -= freed
+                self._hold(job, max(job.held - size, 0))
         self.ran(total, seconds)
+
+
+def _lately(before: float, now: float) -> float:
+    """A mean in which what is new counts a fifth."""
+    return 0.8 * before + 0.2 * now if before else now
 
 
 def current_job() -> Job | None:

@@ -70,6 +70,7 @@ class _Now:
         service = self.service
         yield GaugeMetricFamily("elmokit_queue_tokens", "Tokens that wait or run.", value=service.model.held)
         yield GaugeMetricFamily("elmokit_queue_jobs", "Jobs that wait.", value=len(service.model.waiting))
+        yield GaugeMetricFamily("elmokit_queue_wait_seconds", "Wait of a new request.", value=service.model.wait)
         yield GaugeMetricFamily("elmokit_healthy", "1 while the model thread works.", value=service.problem is None)
         yield GaugeMetricFamily("elmokit_memory_bytes", "Resident memory.", value=resident())
         hits = CounterMetricFamily("elmokit_word_cache_hits", "Words found in the word cache.", labels=["model"])

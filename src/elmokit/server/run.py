@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from elmokit.errors import InputError
+from elmokit.server.protocol import BoundedHttp
 from elmokit.server.service import Service
 
 LINGER = 1.0  # seconds that open connections have for one more request, whose answer then closes them
@@ -56,13 +57,13 @@ def run_app(
     """
     config = uvicorn.Config(
         app,
+        http=BoundedHttp,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=max(int(service.settings.grace), 1),
         timeout_keep_alive=75,
-        h11_max_incomplete_event_size=64 << 10,
     )
     server = _Server(config, service, on_start)
     app.state.stop = server.stop

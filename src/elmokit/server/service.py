@@ -93,10 +93,9 @@ class Service:
         self.ready = False
         self.stopping = False
         self.budget = self.settings.max_batch_tokens or (16_384 if self.encoder().device.type == "cuda" else 1_024)
-        self.model = ModelThread(run=run_embeddings, bound=self.settings.max_queue_tokens, budget=self.budget)
-        self.side = ModelThread(
-            run=run_embeddings, bound=self.settings.max_queue_tokens, budget=self.budget, name="side"
-        )
+        bound, seconds = self.settings.max_queue_tokens, self.settings.max_queue_seconds
+        self.model = ModelThread(run=run_embeddings, bound=bound, budget=self.budget, seconds=seconds)
+        self.side = ModelThread(run=run_embeddings, bound=bound, budget=self.budget, name="side")
         self._language_models: dict[str, LanguageModel] = {}
         self._cache: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock, self._loading = Lock(), Lock()
