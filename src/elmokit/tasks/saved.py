@@ -20,7 +20,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-import safetensors.torch
 import torch
 
 from elmokit.config import Positive, checksum_of, read_json, revive
@@ -29,7 +28,7 @@ from elmokit.encoders.changed import check_same_encoder
 from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError, WeightsError
 from elmokit.formats.atomic import atomic_folder, write_text
-from elmokit.formats.tensors import open_tensors, write_tensors
+from elmokit.tasks._weights import read_weights, write_weights
 from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import LayerSource, LiveLayers, Told
@@ -40,7 +39,7 @@ from elmokit.tasks.words import SPECIAL, WordReader, WordVocabulary, describe_mi
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights.bundled import find_task_model, list_bundled
 from elmokit.weights.load import BUNDLED
-from elmokit.weights.storage import Dtype, StoredTensors, pack, stored
+from elmokit.weights.storage import Dtype
 from elmokit.weights.symbols import read_symbols, write_symbols
 
 FORMAT, VERSION = "elmokit task", 1
@@ -240,8 +239,7 @@ class TaskModel(Generic[G, A]):
                 )
             self.encoder.save_pretrained(folder / ENCODER)
         with atomic_folder(folder, last=CONFIG) as draft:
-            weights = pack(self.network.state_dict(), dtype, stacked=())
-            write_tensors(draft / WEIGHTS, {name: stored(values) for name, values in weights.items()})
+            write_weights(draft / WEIGHTS, self.network.state_dict(), dtype=dtype)
             write_text(draft / WORDS, write_symbols(self.reader.vocabulary.words))
             if self.trained is not None:
                 write_text(draft / LOG, json.dumps([asdict(epoch) for epoch in self.trained.epochs], indent=1) + "\n")
@@ -320,18 +318,11 @@ def read_description(folder: Path) -> Description:
 def _load_network(task: Task[Any, Any], folder: Path, stated: Description) -> Network[Any, Any]:
     path, source = folder / WEIGHTS, f"{folder / CONFIG}: network"
     _compare(path, stated.weights)
-    open_tensors(path, error=WeightsError, advice=COPY)
-    weights = StoredTensors(safetensors.torch.load_file(path), str(path))
     with torch.device("meta"):  # shapes alone: a damaged width must not take all memory
         outline = task.network.from_plain(stated.network, source=source, error=WeightsError).state_dict()
-    for name, values in outline.items():
-        if name not in weights or weights.shape(name) != tuple(values.shape):
-            found = f"has shape {weights.shape(name)}" if name in weights else "is missing"
-            raise WeightsError(f"{path}: {name!r} {found}, but {CONFIG} describes {tuple(values.shape)}; {COPY}")
-    if more := sorted(weights.keys() - outline.keys()):
-        raise WeightsError(f"{path}: {more[0]!r} is no part of the network that {CONFIG} describes; {COPY}")
+    weights = read_weights(path, outline, described=CONFIG, advice=COPY)
     network = task.network.from_plain(stated.network, source=source, error=WeightsError)
-    network.load_state_dict({name: weights[name].float() for name in weights})
+    network.load_state_dict(weights)
     return network
 
 

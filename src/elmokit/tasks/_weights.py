@@ -1,0 +1,40 @@
+"""A task network's numbers in a file: floats, or packed into fewer bytes; counters as they are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from elmokit.errors import WeightsError
+from elmokit.formats.tensors import open_tensors, write_tensors
+from elmokit.weights.storage import Dtype, StoredTensors, pack, stored
+
+
+def write_weights(path: Path, state: Mapping[str, Tensor], *, dtype: Dtype | None) -> None:
+    counters = {name: values for name, values in state.items() if _is_counter(values)}
+    numbers = {name: values for name, values in state.items() if name not in counters}
+    packed = counters | pack(numbers, dtype, stacked=())
+    write_tensors(path, {name: stored(values) for name, values in packed.items()})
+
+
+def read_weights(path: Path, outline: Mapping[str, Tensor], *, described: str, advice: str) -> dict[str, Tensor]:
+    """All of a network whose shapes and types are `outline`, as float32; `described` is the file that says so."""
+    open_tensors(path, error=WeightsError, advice=advice)
+    held = safetensors.torch.load_file(path)
+    counters = {name: values for name, values in held.items() if _is_counter(values) and _is_counter(outline.get(name))}
+    numbers = StoredTensors({name: values for name, values in held.items() if name not in counters}, str(path))
+    found = {name: numbers.shape(name) for name in numbers} | {n: tuple(values.shape) for n, values in counters.items()}
+    for name, values in outline.items():
+        if found.get(name) != tuple(values.shape):
+            told = f"has shape {found[name]}" if name in found else "is missing"
+            raise WeightsError(f"{path}: {name!r} {told}, but {described} describes {tuple(values.shape)}; {advice}")
+    if more := sorted(found.keys() - outline.keys()):
+        raise WeightsError(f"{path}: {more[0]!r} is no part of the network that {described} describes; {advice}")
+    return {name: numbers[name].float() for name in numbers} | counters
+
+
+def _is_counter(values: Tensor | None) -> bool:
+    """Whole numbers that a layer keeps, as batch norm's count of batches."""
+    return values is not None and values.dtype == torch.int64

@@ -1,0 +1,53 @@
+"""Numbers of task networks on disk: in any type, with counters as they are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from elmokit.errors import WeightsError
+from elmokit.tasks._weights import read_weights, write_weights
+
+TOLD: dict[str, Any] = {"described": "config.json", "advice": "save it again"}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    made = nn.Sequential(nn.Linear(64, 6), nn.BatchNorm1d(6))
+    made[1].num_batches_tracked.fill_(123_456_789)  # float16 cannot hold it
+    return made
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "float16", "int8", "int4"])
+def test_counters_stay_whole_in_every_type(dtype: Any, tmp_path: Path) -> None:
+    state = network().state_dict()
+    write_weights(tmp_path / "w", state, dtype=dtype)
+    back = read_weights(tmp_path / "w", state, **TOLD)
+    assert int(back["1.num_batches_tracked"]) == 123_456_789
+    assert back["1.num_batches_tracked"].dtype == torch.int64
+    assert {name for name, values in back.items() if values.dtype == torch.float32} == back.keys() - {
+        "1.num_batches_tracked"
+    }
+    torch.testing.assert_close(back["0.weight"], state["0.weight"], atol=0.02, rtol=0)
+    network().load_state_dict(back)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda held: held | {"0.bias": torch.ones(6, dtype=torch.int64)}, "'0.bias' has type int64, expected floats"),
+        (lambda held: held | {"0.bias": torch.ones(7)}, r"'0.bias' has shape \(7,\), but config.json describes \(6,\)"),
+        (lambda held: {n: v for n, v in held.items() if n != "0.bias"}, "'0.bias' is missing"),
+        (lambda held: held | {"more": torch.ones(1)}, "'more' is no part of the network"),
+        (lambda held: held | {"more": torch.ones(1, dtype=torch.int64)}, "'more' has type int64"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: Any, said: str, tmp_path: Path) -> None:
+    state = network().state_dict()
+    write_weights(tmp_path / "w", state, dtype=None)
+    save_file(change(load_file(tmp_path / "w")), tmp_path / "w")
+    with pytest.raises(WeightsError, match=said):
+        read_weights(tmp_path / "w", state, **TOLD)
