@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,16 @@ def elmo() -> Elmo:
 
 @pytest.fixture(scope="session")
 def indexes(elmo: Elmo, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders: `whole` (two texts), `first` and `second` (its halves), `layered` (all layers), `empty`."""
+    """Folders: `whole` (two texts, with fields), `first` and `second` (its halves), `layered` (all layers), `empty`."""
     folder = tmp_path_factory.mktemp("indexes")
     lines = [line for line in SAMPLE.read_text(encoding="utf-8").splitlines() if line.strip()]
     halves = {"first": lines[::2], "second": lines[1::2]}
     split = {name: [s for line in some for s in elmo.tokenizer.split(line)] for name, some in halves.items()}
+    keep = IndexSettings(keep=("half", "line"))
     for name, sentences in split.items():
         Index.build(elmo, sentences, folder / name, name=f"{name}.txt (0)")
-        Index.build(elmo, sentences, folder / "whole", name=f"{name}.txt (0)")
+        fielded = [replace(sentence, fields=(name, str(k))) for k, sentence in enumerate(sentences)]
+        Index.build(elmo, fielded, folder / "whole", name=f"{name}.txt (0)", settings=keep)
     concat = IndexSettings(layers="concat:0..2")
     Index.build(elmo, split["first"], folder / "layered", settings=concat, name="first.txt (0)")
     Index.begin(elmo, folder / "empty")

@@ -86,6 +86,12 @@ def test_a_cloud_has_every_layer_in_one_projection(explorer: Explorer, elmo: Elm
     token, _, top = (unpacked(layer["points"]) for layer in found["layers"])
     assert np.ptp(token[:, 0]) < 0.05 < np.ptp(top[:, 0])  # one word has one vector there
     assert found["sources"] == ["first.txt", "second.txt"]
+    half, line = found["fields"]
+    assert (half["name"], half["values"]) == ("half", ["first", "second"])
+    assert unpacked(half["value"]).tolist() == unpacked(found["source"]).tolist()
+    rows = np.sort(np.concatenate([Index.open(indexes["whole"]).rows_of(word) for word in found["spelled"]]))
+    expected = [Index.open(indexes["whole"]).occurrence(int(row)).fields["line"] for row in rows]
+    assert [line["values"][k] for k in unpacked(line["value"])] == expected
     assert {line[1] for line in found["lines"]} <= {"bank", "Bank"}
     cloud = finish(gather([Index.open(indexes["whole"])], "bank", elmo))
     finish(all_layers(cloud, elmo))
@@ -148,6 +154,7 @@ def test_change_is_that_of_drift(explorer: Explorer, indexes: dict[str, Path]) -
     both = finish(explorer.word(["first", "second"], "bank"))
     assert set(unpacked(both["side"]).tolist()) == {0, 1}
     assert unpacked(both["apart"]).min() >= -1e-5
+    assert both["fields"] == []
     with pytest.raises(InputError, match="no word occurs"):
         finish(explorer.change("first", "second", min_count=10_000))
     with pytest.raises(InputError, match="different models or layers"):

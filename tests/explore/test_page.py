@@ -190,6 +190,27 @@ def test_sorting_grouping_and_colours(visit: Visit) -> None:
     assert len(rows_of(visit.saved("Groups", "CSV"))) == 4
 
 
+def test_fields_of_the_text(visit: Visit) -> None:
+    page = visit.go("?view=word&word=bank&colour=field+half&sort=field+line")
+    assert page.locator(".cloud + .row .legend button").all_inner_texts() == ["first", "second"]
+    exported = rows_of(visit.saved("Concordance", "CSV"))
+    half, line = (exported[0].index(name) for name in ("half", "line"))
+    numbers = [int(row[line]) for row in exported[1:]]
+    assert numbers == sorted(numbers)
+    assert {row[half] for row in exported[1:]} == {"first", "second"}
+    page.locator(".legend").get_by_role("button", name="first", exact=True).click()
+    until(page, lambda n: n == sum(row[half] == "first" for row in exported[1:]))
+    page.get_by_role("button", name="Clear selection").click()
+    page.get_by_role("combobox", name="Colour", exact=True).select_option("field line")
+    ranges = page.locator(".cloud + .row .legend button").all_inner_texts()
+    assert 2 <= len(ranges) <= 6
+    low, _, high = ranges[0].partition(" to ")
+    assert int(low) == numbers[0] < int(high)
+    points = rows_of(visit.saved("Occurrences", "CSV"))
+    assert points[0] == ["before", "word", "after", "source", "half", "line", "group", "x", "y"]
+    assert sorted(int(row[5]) for row in points[1:]) == numbers
+
+
 def test_change_between_two_texts(visit: Visit) -> None:
     page = visit.go("?view=change&first=first&second=second&least=4")
     table = rows_of(visit.saved("Words by change", "CSV"))

@@ -25,7 +25,8 @@ class Server:
         self.process = subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()  # said when it can be reached; empty if it has ended
-        assert "http://" in line, f"no address: {line!r}, exit status {self.process.poll()}"
+        if "http://" not in line:
+            raise AssertionError(f"no address: {line!r}, exit status {self.stop()}")
         self.address = line.split()[2]
 
     @property

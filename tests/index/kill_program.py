@@ -18,7 +18,8 @@ import torch
 
 import models
 from elmokit.encoders import Elmo
-from elmokit.index import Index, growth
+from elmokit.index import Index, IndexSettings, growth
+from elmokit.text import Sentence
 
 SENTENCES, KILLS = 400, 7
 
@@ -30,7 +31,9 @@ def sentences() -> list[list[str]]:
 
 def build(folder: Path) -> Index:
     growth.CHUNK_TOKENS, growth.SEGMENT_ROWS = 64, 100
-    return Index.build(Elmo(models.tiny().pretrained, device="cpu"), sentences(), folder, name="text")
+    elmo, kept = Elmo(models.tiny().pretrained, device="cpu"), IndexSettings(keep=("number",))
+    given = [Sentence(tuple(words), fields=(str(k // 3),)) for k, words in enumerate(sentences())]
+    return Index.build(elmo, given, folder, name="text", settings=kept)
 
 
 def build_and_join(folder: Path) -> None:

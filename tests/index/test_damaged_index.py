@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import models
 from elmokit.encoders import Elmo
 from elmokit.errors import ElmokitError, FormatError
 from elmokit.formats.tensors import Stored, open_tensors, write_tensors
-from elmokit.index import Index, load_word_means, save_word_means
+from elmokit.index import Index, IndexSettings, load_word_means, save_word_means
 
 pytest.importorskip("usearch", reason="usearch is not installed: pip install 'elmokit[neighbours]'")
 
@@ -28,11 +29,12 @@ def elmo() -> Elmo:
 @pytest.fixture(scope="module")
 def whole(elmo: Elmo, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("damage") / "whole"
-    sentences = ["The cat sat on the mat.", "Ζεὺς said: naïve 猫!", "A cat and a mat."] * 5
+    texts = ["The cat sat on the mat.", "Ζεὺς said: naïve 猫!", "A cat and a mat."] * 5
+    sentences = [replace(elmo.tokenizer.tokenize(text), fields=(f"{k} 猫",)) for k, text in enumerate(texts)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("elmokit.index.growth.CHUNK_TOKENS", 40)
         patch.setattr("elmokit.index.growth.SEGMENT_ROWS", 30)
-        index = Index.build(elmo, sentences, folder, name="text")
+        index = Index.build(elmo, sentences, folder, name="text", settings=IndexSettings(keep=("year",)))
     index.make_graph(threads=1)
     save_word_means(index)
     assert len(index.segments) == 2

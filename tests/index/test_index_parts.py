@@ -111,12 +111,13 @@ def test_restart_drops_what_was_made(place: Path) -> None:
 def test_what_parts_cannot_do_is_said(place: Path) -> None:
     elmo = Elmo.from_pretrained(place / "model", device="cpu")
     folder, given = place / "index", {"name": "", "restart": False, "mix_arithmetic": False, "arithmetic": "x"}
-    Index.begin(elmo, folder, settings=IndexSettings(per_word=2))
-    with (
-        pytest.raises(InputError, match="add the text without Ray"),
-        adding_parts(folder, elmo, [], options_of(place), **given),
-    ):
-        pass
+    for name, settings in (("few", IndexSettings(per_word=2)), ("fields", IndexSettings(keep=("file",)))):
+        Index.begin(elmo, folder / name, settings=settings)
+        with (
+            pytest.raises(InputError, match="add the text without Ray"),
+            adding_parts(folder / name, elmo, [], options_of(place), **given),
+        ):
+            pass
     add_local = Index.begin(elmo, place / "other")
     add_local.grow(elmo, ["the cat"], name="a")
     with adding_parts(

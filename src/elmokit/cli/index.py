@@ -63,6 +63,12 @@ def index(
     per_word: Annotated[
         int | None, typer.Option(help="Keep at most this many occurrences of a word. [default: all]", min=1)
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD", help="Keep this JSON field or Parquet column with each text, or 'file'; may be repeated."
+        ),
+    ] = None,
     tokenized: Tokenized = False,
     lines: LinesOption = Lines.paragraphs,
     format: FormatOption = "auto",
@@ -91,6 +97,11 @@ def index(
 
     The second command adds to the index, with the settings of the first. A text that is already in the index is not
     added again. The same command resumes an unfinished run.
+
+    --keep stores a field of each text with its words, such as a year or an author, for the explorer to show and to
+    colour by; the field "file" is the name of the file:
+
+        elmokit index letters.jsonl -o index/ --keep year --keep author
 
     From 100,000 occurrences on, an approximate index is made, too (needs usearch), and its recall is measured against
     exact search. Without text, the command completes that index, and with --check measures it again:
@@ -134,6 +145,7 @@ def index(
         "stop_words": _stop_words(stop_words) if stop_words else None,
         "punctuation": punctuation or None,
         "per_word": per_word,
+        "keep": tuple(keep) if keep else None,
     }
     chosen = {key: value for key, value in given.items() if value is not None}
     settings = replace(stored.settings if stored else IndexSettings(), **chosen)
@@ -151,7 +163,9 @@ def index(
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     read = ReadReport()
     lines = Lines.sentences if tokenized else lines
-    sentences = read_inputs(inputs, tokenizer=cut, lines=lines, format=format, field=field, report=read)
+    sentences = read_inputs(
+        inputs, tokenizer=cut, lines=lines, format=format, field=field, keep=settings.keep, report=read
+    )
     grown = Index.begin(encoder, output, settings=settings)
     with embedding(inputs, output, read) as told:
         done = grown.grow(

@@ -80,9 +80,10 @@ def read_inputs(
     lines: str,
     format: "Format | str" = "auto",
     field: str = "text",
+    keep: Sequence[str] = (),
     report: "ReadReport | None" = None,
 ) -> "Iterator[Sentence]":
-    """The sentences of all arguments, in order."""
+    """The sentences of all arguments, in order; `keep` as in `read_sentences`."""
     from elmokit.formats import ReadReport, expand_inputs, read_sentences
     from elmokit.formats.read import sentences_of
     from elmokit.formats.streams import mend
@@ -96,6 +97,7 @@ def read_inputs(
                     tokenizer=tokenizer,
                     format=format,  # type: ignore[arg-type]
                     field=field,
+                    keep=keep,
                     lines=lines,  # type: ignore[arg-type]
                     report=report,
                 )

@@ -92,7 +92,7 @@ def _records(found: "Neighbours") -> "Iterator[dict[str, Any]]":
     for context in found.contexts:
         at = context.occurrence
         record = {"kind": "context", "score": round(at.score, 6), "word": at.word, "text": at.text, "start": at.start}
-        yield record | {"end": at.end, "copies": context.copies}
+        yield record | {"end": at.end, "copies": context.copies} | ({"fields": at.fields} if at.fields else {})
     for word, score in found.static:
         yield {"kind": "static", "score": round(score, 6), "word": word}
 

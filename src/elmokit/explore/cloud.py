@@ -4,7 +4,7 @@ One projection serves all layers: every layer is centred and scaled, all are put
 which they vary most are taken. So a point of one layer and the same point of another can be compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -39,6 +39,7 @@ class Cloud:
     spelled: list[str]
     lines: list[tuple[str, str, str]] = field(default_factory=list)  # left, word, right
     sources: list[str] = field(default_factory=list)  # name of the text, by occurrence
+    fields: list[Mapping[str, str]] = field(default_factory=list)  # kept with the text, by occurrence
     layers: dict[str, NDArray[np.float16]] = field(default_factory=dict)  # (n, D) each
 
     def __len__(self) -> int:
@@ -52,6 +53,11 @@ class Cloud:
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.layers.values()) + 400 * len(self)
+
+    @property
+    def field_names(self) -> list[str]:
+        """The fields that any of the indexes keeps."""
+        return list(dict.fromkeys(name for index in self.indexes for name in index.settings.keep))
 
     def vectors(self, layer: str | None = None) -> Rows:
         """(n, D)"""
@@ -93,6 +99,7 @@ def gather(indexes: Sequence[Index], word: str, encoder: Encoder | None, *, limi
                 (" ".join(left[-CONTEXT:]) + before, one.text[one.start : one.end], after + " ".join(right[:CONTEXT]))
             )
             cloud.sources.append(_source(index, row))
+            cloud.fields.append(one.fields)
     cloud.layers = _cut(stored, indexes[0], encoder)
     return cloud
 

@@ -120,7 +120,6 @@ class Explorer:
         points = cloud.project(found, method=projection)
         order = [name for name in self.encoder.layer_names if name in points]
         order += [name for name in points if name not in order]
-        sources = sorted(set(found.sources))
         return {
             "word": word,
             "spelled": found.spelled,
@@ -131,8 +130,11 @@ class Explorer:
             "more": fits and not all(name in points for name in self.encoder.layer_names),
             "layers": [{"name": name, "points": packed(points[name])} for name in order],
             "lines": found.lines,
-            "sources": sources,
-            "source": packed(np.array([sources.index(s) for s in found.sources], dtype=np.int64)),
+            **_numbered("source", found.sources),
+            "fields": [
+                {"name": name, **_numbered("value", [fields.get(name, "") for fields in found.fields])}
+                for name in found.field_names
+            ],
             **({"apart": packed(groups.apart(found))} if len(indexes) == 2 and len(found) <= 2 * 4_000 else {}),
         }
 
@@ -254,6 +256,13 @@ class Explorer:
             while len(self._clouds) > 1 and sum(c.nbytes for c in self._clouds.values()) > KEPT_BYTES:
                 self._clouds.popitem(last=False)
         return made
+
+
+def _numbered(name: str, given: Sequence[str]) -> dict[str, Any]:
+    """Values that repeat: each once, as `{name}s`, and their numbers."""
+    once = sorted(set(given))
+    numbers = {value: k for k, value in enumerate(once)}
+    return {f"{name}s": once, name: packed(np.array([numbers[value] for value in given], dtype=np.int64))}
 
 
 def _tells(word: str) -> bool:

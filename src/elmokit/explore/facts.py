@@ -44,6 +44,7 @@ def describe_index(name: str, index: Index) -> dict[str, Any]:
         "occurrences": len(index),
         "words": len(words),
         "layers": index.settings.layers,
+        "fields": list(index.settings.keep),
         "finished": index.finished,
         "texts": [run.name.rpartition(" (")[0] or run.name or "text" for run in index.manifest.runs],
         "model": index.manifest.model,

@@ -34,14 +34,14 @@ class Request:
     total: int | None  # how many, where the input knows
 
 
-def read_request(given: Any, *, tokenizer: Tokenizer) -> Request:
-    """Whatever the user gave, as sentences in order; the tokenizer is used for text only."""
+def read_request(given: Any, *, tokenizer: Tokenizer, keep: Sequence[str] = ()) -> Request:
+    """Whatever the user gave, as sentences in order; the tokenizer is used for text only, `keep` for files only."""
     if isinstance(given, str):
         return Request(iter([tokenizer.tokenize(given)]), True, 1)
     if isinstance(given, Sentence):
         return Request(iter([given]), True, 1)
     if isinstance(given, Path):
-        return Request(read_sentences(given, tokenizer=tokenizer), False, None)
+        return Request(read_sentences(given, tokenizer=tokenizer, keep=keep), False, None)
     if (columns := _columns(given)) is not None:
         name = next((name for name in columns if name in TEXT_COLUMNS), columns[0] if columns else "text")
         raise InputError(

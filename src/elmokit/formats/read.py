@@ -2,15 +2,16 @@
 
 import glob
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from elmokit.errors import InputError
 from elmokit.formats.columns import read_columns
 from elmokit.formats.conllu import read_conllu
-from elmokit.formats.records import Unit, read_jsonl
+from elmokit.formats.records import Unit, read_jsonl_with, require_fields, values_of
 from elmokit.formats.streams import COMPRESSIONS, STDIN, ReadReport, read_lines, source_name
-from elmokit.formats.tables import read_parquet
+from elmokit.formats.tables import read_parquet_with
 from elmokit.text import Sentence, Tokenizer, unescape_treebank
 
 Format = Literal["text", "jsonl", "conllu", "columns", "parquet"]
@@ -38,6 +39,7 @@ def read_sentences(
     field: str = "text",
     lines: Lines = "sentences",
     treebank: bool = False,
+    keep: Sequence[str] = (),
     report: ReadReport | None = None,
 ) -> Iterator[Sentence]:
     """The sentences of a file or, for '-', of standard input.
@@ -46,6 +48,8 @@ def read_sentences(
     k-th line; the whitespace tokenizer reads text that is already tokenised. `field` names the JSON field or Parquet
     column. With lines="paragraphs", a line, a field or a value is split into its sentences. Lists of tokens, CoNLL-U
     and column files keep their own tokens and sentences. `treebank` undoes the Penn Treebank's escapes in the tokens.
+    `keep` names JSON fields or Parquet columns whose values go with each sentence (`Sentence.fields`); "file" is the
+    file's name, which every format has.
     """
     report = ReadReport() if report is None else report
     known = ("auto", *get_args(Format))
@@ -54,33 +58,49 @@ def read_sentences(
     if lines not in get_args(Lines):
         raise InputError(f"lines is {lines!r}; expected one of {', '.join(get_args(Lines))}")
     chosen = format_of(source) if format == "auto" else format
-    for sentence in _read(source, chosen, tokenizer, field, lines, report):
+    for sentence in _read(source, chosen, tokenizer, field, lines, tuple(keep), report):
         yield _unescaped(sentence) if treebank else sentence
 
 
 def _read(
-    source: str | Path, chosen: Format, tokenizer: Tokenizer, field: str, lines: Lines, report: ReadReport
+    source: str | Path,
+    chosen: Format,
+    tokenizer: Tokenizer,
+    field: str,
+    lines: Lines,
+    keep: tuple[str, ...],
+    report: ReadReport,
 ) -> Iterator[Sentence]:
     name = source_name(source)
+
+    def cut(unit: Unit, values: tuple[str, ...]) -> Iterator[Sentence]:
+        sentences = sentences_of(unit, tokenizer, lines=lines)
+        yield from (replace(sentence, fields=values) for sentence in sentences) if values else sentences
+
+    if chosen not in ("jsonl", "parquet"):
+        require_fields(keep, (), name)
+    values = values_of({}, keep, name, name)  # of a file whose texts have no fields
     match chosen:
         case "text":
             for line in read_lines(source, report=report):
-                yield from sentences_of(line, tokenizer, lines=lines)
+                yield from cut(line, values)
         case "jsonl":
-            for unit in read_jsonl(read_lines(source, report=report), name=name, field=field, report=report):
-                yield from sentences_of(unit, tokenizer, lines=lines)
+            for unit, own in read_jsonl_with(
+                read_lines(source, report=report), keep, name=name, field=field, report=report
+            ):
+                yield from cut(unit, own)
         case "parquet":
             report.files += 1
-            for unit in read_parquet(source, field=field, report=report):
+            for unit, own in read_parquet_with(source, keep, field=field, report=report):
                 report.lines += 1
                 report.blank_lines += not unit or (isinstance(unit, str) and unit.isspace())
-                yield from sentences_of(unit, tokenizer, lines=lines)
+                yield from cut(unit, own)
         case "conllu":
             for parsed in read_conllu(read_lines(source, report=report), name=name):
-                yield parsed.sentence
+                yield replace(parsed.sentence, fields=values)
         case "columns":
             for block in read_columns(read_lines(source, report=report), name=name):
-                yield block.sentence
+                yield replace(block.sentence, fields=values)
 
 
 def told_lines(lines: str) -> str:
@@ -102,7 +122,7 @@ def sentences_of(unit: Unit, tokenizer: Tokenizer, *, lines: Lines = "sentences"
 def _unescaped(sentence: Sentence) -> Sentence:
     # The spans still say where each token is, though the text keeps its escapes.
     tokens = tuple(map(unescape_treebank, sentence.tokens))
-    return Sentence(tokens, sentence.text, sentence.offsets, sentence.start)
+    return replace(sentence, tokens=tokens)
 
 
 def format_of(source: str | Path) -> Format:

@@ -2,8 +2,9 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.errors import FormatError
@@ -11,6 +12,8 @@ from elmokit.formats.streams import ReadReport, mend
 
 RecordFormat = Literal["jsonl", "csv", "tsv"]
 Unit = str | tuple[str, ...]  # running text, or tokens
+FILE = "file"  # the name under which the name of a text's file is kept
+LONGEST_VALUE = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,26 @@ def read_jsonl(
     lines: Iterable[str], *, name: str, field: str = "text", first_line: int = 1, report: ReadReport | None = None
 ) -> Iterator[Unit]:
     """The field of each line: a string is text, a list of strings is tokens. Blank lines are passed over."""
+    for unit, _ in read_jsonl_with(lines, (), name=name, field=field, first_line=first_line, report=report):
+        yield unit
+
+
+def read_jsonl_with(
+    lines: Iterable[str],
+    keep: Sequence[str],
+    *,
+    name: str,
+    field: str = "text",
+    first_line: int = 1,
+    report: ReadReport | None = None,
+) -> Iterator[tuple[Unit, tuple[str, ...]]]:
+    """The same, with the values of the fields `keep`; the first record must have them, later ones may lack some."""
+    first = True
     for record, place in read_objects(lines, name=name, first_line=first_line, like=f"{{{field!r}: ...}}"):
-        yield unit_of(record, field, place, report)
+        if first:
+            require_fields(keep, record, place)
+            first = False
+        yield unit_of(record, field, place, report), values_of(record, keep, place, name)
 
 
 def read_objects(
@@ -99,6 +120,32 @@ def unit_of(record: Mapping[str, Any], field: str, place: str, report: ReadRepor
     if isinstance(value, list | tuple) and all(isinstance(token, str) for token in value):
         return tuple(_mended(token, report) for token in value)
     raise FormatError(f"{place}: field {field!r} is {str(value)[:40]!r}, expected a string or a list of strings")
+
+
+def require_fields(keep: Sequence[str], known: Iterable[str], place: str) -> None:
+    """An error where a field is asked for that is neither known nor the file's name."""
+    for name in keep:
+        if name not in known and name != FILE:
+            there = ", ".join(map(repr, [*known, FILE]))
+            raise FormatError(f"{place}: has no field {name!r} to keep; there are {there}; choose one of them")
+
+
+def values_of(record: Mapping[str, Any], keep: Sequence[str], place: str, name: str) -> tuple[str, ...]:
+    """The values of these fields as text, at most 200 characters each; what is missing or null is empty.
+
+    "file" is the name of the file, where the record has no field of that name.
+    """
+    return tuple(_value(record, wanted, place, name) for wanted in keep)
+
+
+def _value(record: Mapping[str, Any], wanted: str, place: str, name: str) -> str:
+    if wanted == FILE and wanted not in record:
+        return Path(name).name
+    value = record.get(wanted)
+    if isinstance(value, list | tuple | dict):
+        raise FormatError(f"{place}: field {wanted!r} holds a {type(value).__name__}, expected a string or a number")
+    text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return " ".join(mend(text)[0].split())[:LONGEST_VALUE]
 
 
 def _mended(text: str, report: ReadReport | None) -> str:

@@ -67,7 +67,8 @@ def read_chunks(sentences: Iterable[Sentence], *, tokens: int, done: Position, w
     for chunk in cut_stream(sentences, tokens=tokens):
         begin = read
         for sentence in chunk:
-            digest.update(json.dumps([sentence.text, sentence.tokens]).encode())
+            fields = [sentence.fields] if sentence.fields else []
+            digest.update(json.dumps([sentence.text, sentence.tokens, *fields]).encode())
             read += 1
             if read == done.sentences and digest.hexdigest() != done.digest:
                 raise other

@@ -1,11 +1,11 @@
 """Text columns of tables: Parquet files (pyarrow) and `datasets` datasets, read as streams."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import FormatError, InputError, MissingExtraError
-from elmokit.formats.records import Unit, unit_of
+from elmokit.formats.records import Unit, require_fields, unit_of, values_of
 from elmokit.formats.streams import STDIN, ReadReport
 
 _BATCH_ROWS = 256
@@ -13,6 +13,14 @@ _BATCH_ROWS = 256
 
 def read_parquet(path: str | Path, *, field: str = "text", report: ReadReport | None = None) -> Iterator[Unit]:
     """A column of a Parquet file, row group by row group: strings are text, lists of strings are tokens."""
+    for unit, _ in read_parquet_with(path, (), field=field, report=report):
+        yield unit
+
+
+def read_parquet_with(
+    path: str | Path, keep: Sequence[str], *, field: str = "text", report: ReadReport | None = None
+) -> Iterator[tuple[Unit, tuple[str, ...]]]:
+    """The same, with the values of the columns `keep`."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -27,13 +35,16 @@ def read_parquet(path: str | Path, *, field: str = "text", report: ReadReport | 
             if field not in table.schema_arrow.names:
                 known = ", ".join(map(repr, table.schema_arrow.names))
                 raise FormatError(f"{path}: has no column {field!r}; its columns are {known}; choose one of them")
+            require_fields(keep, table.schema_arrow.names, str(path))
+            columns = [field, *(name for name in keep if name in table.schema_arrow.names and name != field)]
             row, before, size = 0, report.consumed if report else 0, Path(path).stat().st_size
-            for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=[field]):
-                for value in batch.column(0).to_pylist():
+            for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+                for record in batch.to_pylist():
                     row += 1
                     if report is not None:
                         report.consumed = before + size * row // table.metadata.num_rows
-                    yield unit_of({field: value}, field, f"{path}, row {row}", report)
+                    place = f"{path}, row {row}"
+                    yield unit_of(record, field, place, report), values_of(record, keep, place, str(path))
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: not a readable Parquet file ({error}); copy or download it again") from error
 

@@ -204,7 +204,8 @@ class SegmentStream:
         self._empty()
 
     def _empty(self) -> None:
-        self.writer, self.held = SegmentWriter(self.manifest.width, self.manifest.settings.precision), 0
+        settings = self.manifest.settings
+        self.writer, self.held = SegmentWriter(self.manifest.width, settings.precision, keep=settings.keep), 0
 
     def add(self, sentences: list[Sentence], reached: Progress) -> None:
         """Some sentences, and where in the text they end. Only those that have a word to keep are run."""

@@ -5,8 +5,8 @@ index.search(elmo.encode_tokens("the players of the play", layers="top")[4])
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class Occurrence:
     end: int
     position: int
     score: float = 0.0  # how alike it is to what was searched for
+    fields: Mapping[str, str] = field(default_factory=dict, compare=False)  # of its text, those that the index keeps
 
 
 class View:
@@ -63,6 +64,11 @@ class View:
                 raise FormatError(
                     f"{segment.path} has {there}, but {self.folder} has vectors of {width} from {texts} texts; it "
                     "belongs to another index"
+                )
+            if segment.kept != len(self.manifest.settings.keep):
+                raise FormatError(
+                    f"{segment.path} keeps {segment.kept} fields of its texts, but {self.folder} keeps "
+                    f"{len(self.manifest.settings.keep)}; it belongs to another index"
                 )
             found[segment.progress.run] += len(segment)
         for number, run in enumerate(self.manifest.runs):
@@ -217,7 +223,8 @@ class Index:
         told            is called with the report when the work begins and after each chunk
         """
         with locked(self.folder):
-            request = read_request(sentences, tokenizer=encoder.tokenizer)
+            keep = Manifest.read(self.folder).settings.keep
+            request = read_request(sentences, tokenizer=encoder.tokenizer, keep=keep)
             if request.single:
                 raise InputError("one string was given, expected a list of sentences, a generator or a Path")
             run = open_run(
@@ -285,11 +292,11 @@ class Index:
     def occurrence(self, row: int, score: float = 0.0) -> Occurrence:
         """The word and its sentence at a row."""
         _, segment, at = self._view.place(row)
-        text = segment.text(int(segment.sentences[at]))
+        sentence = int(segment.sentences[at])
+        text, word = segment.text(sentence), segment.spellings[int(segment.word_ids[at])]
         start, end = segment.spans[at].tolist()
-        return Occurrence(
-            row, segment.spellings[int(segment.word_ids[at])], text, start, end, int(segment.positions[at]), score
-        )
+        fields = dict(zip(self.settings.keep, segment.fields(sentence), strict=True))
+        return Occurrence(row, word, text, start, end, int(segment.positions[at]), score, fields)
 
     def sentence_of(self, row: int) -> tuple[int, int]:
         """Which sentence a row stands in: the segment's number and the sentence's in it."""

@@ -151,10 +151,16 @@ def adding_parts(
 ) -> Iterator[PartsRun | None]:
     """Holds the index while parts are added; None where a text of that name is in it already."""
     with locked(folder):
-        if (most := Manifest.read(folder).settings.per_word) is not None:
+        settings = Manifest.read(folder).settings
+        if (most := settings.per_word) is not None:
             raise InputError(
                 f"{folder} keeps the first {most} occurrences of a word (per_word), which "
                 "workers that read parts of a text do not know; add the text without Ray"
+            )
+        if settings.keep:
+            raise InputError(
+                f"{folder} keeps fields of its texts ({', '.join(settings.keep)}), which the workers of Ray do not "
+                "read; add the text without Ray"
             )
         run = open_run(
             folder,

@@ -2,9 +2,10 @@
 
 The file is a .safetensors: `codes` (n, D) int8 or float16 and `scales` (n,), whose product is the vector; `total`
 (D,), the sum of all; and where each occurrence stands: `words` (n,) in the segment's own vocabulary, `sentences` (n,),
-`positions` (n,) among the tokens, `spans` (n, 2) among the characters. Its metadata say up to where in which text it
-goes, which is where a killed build resumes, and hold a checksum of each array. Arrays that are read as a whole are
-compared with theirs when they are read; `Segment.verify` compares all. Version 0.1.0 wrote no checksums.
+`positions` (n,) among the tokens, `spans` (n, 2) among the characters. Where fields of the texts are kept, `fields`
+(sentences, F) are numbers of `values`, each of which is stored once. The metadata say up to where in which text the
+segment goes, which is where a killed build resumes, and hold a checksum of each array. Arrays that are read as a whole
+are compared with theirs when they are read; `Segment.verify` compares all. Version 0.1.0 wrote no checksums.
 """
 
 import json
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import Count, parse_json, plain
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 from elmokit.formats.resumable import Position
 from elmokit.formats.tensors import Stored, open_tensors, write_tensors
 from elmokit.index.settings import Precision
@@ -42,6 +43,7 @@ ARRAYS = {
     "text": ("U8", 1),
     "text_ends": ("U64", 1),
 }
+FIELDS = {"fields": ("U32", 2), "values": ("U8", 1), "values_ends": ("U64", 1)}  # where the index keeps fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,15 @@ def encode_rows(vectors: Vectors, precision: Precision) -> tuple[NDArray[Any], V
 class SegmentWriter:
     """Occurrences while they are gathered, in their compressed form."""
 
-    def __init__(self, width: int, precision: Precision) -> None:
-        self.width, self.precision = width, precision
+    def __init__(self, width: int, precision: Precision, *, keep: Sequence[str] = ()) -> None:
+        self.width, self.precision, self.keep = width, precision, keep
         self.codes: list[NDArray[Any]] = []
         self.scales: list[Vectors] = []
         self.places: list[NDArray[np.uint32]] = []  # (n, 5): word, sentence, position, begin, end
         self.vocabulary: dict[str, int] = {}
         self.texts: list[bytes] = []
+        self.fields: list[list[int]] = []  # a number of `values` for each field of each text
+        self.values: dict[str, int] = {}
         self.rows = 0
 
     def add(self, sentence: Sentence, positions: Sequence[int], vectors: Vectors) -> None:
@@ -97,6 +101,14 @@ class SegmentWriter:
         ]
         self.places.append(np.array(places, dtype=np.uint32))
         self.texts.append(text.encode("utf-8", "surrogatepass"))
+        if self.keep:
+            values = sentence.fields or ("",) * len(self.keep)
+            if len(values) != len(self.keep):
+                raise InputError(
+                    f"a sentence has {len(values)} fields ({', '.join(map(repr, values))}), expected {len(self.keep)}: "
+                    f"{', '.join(self.keep)}"
+                )
+            self.fields.append([self.values.setdefault(value, len(self.values)) for value in values])
         self.rows += len(positions)
 
     def write(self, path: Path, progress: Progress) -> None:
@@ -121,6 +133,13 @@ class SegmentWriter:
             "text": _bytes(self.texts),
             "text_ends": np.cumsum([len(t) for t in self.texts], dtype=np.uint64),
         }
+        if self.keep:
+            values = [value.encode("utf-8", "surrogatepass") for value in self.values]
+            arrays |= {
+                "fields": np.array(self.fields, dtype=np.uint32),
+                "values": _bytes(values),
+                "values_ends": np.cumsum([len(v) for v in values], dtype=np.uint64),
+            }
         checksums = {name: Stored.of(array).checksum(name) for name, array in arrays.items()}
         progress = replace(progress, checksums={"progress": progress.own_checksum, **checksums})
         write_tensors(path, arrays, metadata={"progress": json.dumps(plain(progress))})
@@ -132,17 +151,25 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open_tensors(path, ARRAYS, advice=ADVICE)
+        self._arrays = ARRAYS
+        if not FIELDS.keys().isdisjoint(self._file.places):
+            self._arrays = ARRAYS | FIELDS
+            self._file = open_tensors(path, self._arrays, advice=ADVICE)
         reached = self._file.metadata.get("progress", "")
         self.progress = parse_json(reached, Progress, source=f"{path}: progress")
         self._checksums = self.progress.checksums
         if self._checksums and (
-            self._checksums.keys() != {"progress", *ARRAYS} or self._checksums["progress"] != self.progress.own_checksum
+            self._checksums.keys() != {"progress", *self._arrays}
+            or self._checksums["progress"] != self.progress.own_checksum
         ):
             raise self._damaged("its progress does not have the checksum that it was written with")
         shapes = {name: place.shape for name, place in self._file.places.items()}
         self.rows, self.width = shapes["codes"]
         fitting = {"scales": (self.rows,), "total": (self.width,), "spans": (self.rows, 2)}
         fitting |= dict.fromkeys(("words", "sentences", "positions"), (self.rows,))
+        self.kept = shapes["fields"][1] if "fields" in shapes else 0  # F
+        if self.kept:
+            fitting["fields"] = (*shapes["text_ends"], self.kept)
         for name, shape in fitting.items():
             if shapes[name] != shape:
                 raise self._damaged(f"{name!r} has shape {shapes[name]}, expected {shape}, to fit the codes")
@@ -160,7 +187,7 @@ class Segment:
 
     def verify(self) -> bool:
         """Compare every array with its checksum; False where there are none (elmokit 0.1.0)."""
-        for name in ARRAYS:
+        for name in self._arrays:
             known = self._checksums.get(name)
             if known is not None and self._file.checksum(name) != known:
                 raise self._damaged(f"{name!r} does not have the checksum that it was written with")
@@ -244,6 +271,26 @@ class Segment:
         if sentence >= len(ends):
             raise self._damaged(f"sentence {sentence} of {len(ends)}")
         return self._decoded(text[ends[sentence - 1] if sentence else 0 : ends[sentence]].tobytes())
+
+    @cached_property
+    def _fields(self) -> tuple[NDArray[np.uint32], list[str]]:
+        numbers, text, at = self.read("fields"), self.read("values").tobytes(), 0
+        values = []
+        for end in self._ends("values"):
+            values.append(self._decoded(text[at:end]))
+            at = end
+        if numbers.size and int(numbers.max()) >= len(values):
+            raise self._damaged(f"value {int(numbers.max())} of {len(values)}")
+        return numbers, values
+
+    def fields(self, sentence: int) -> tuple[str, ...]:
+        """The kept values of a sentence's text, F of them."""
+        if not self.kept:
+            return ()
+        numbers, values = self._fields
+        if sentence >= len(numbers):
+            raise self._damaged(f"sentence {sentence} of {len(numbers)}")
+        return tuple(values[k] for k in numbers[sentence].tolist())
 
     def vectors(self, rows: NDArray[np.int64]) -> Vectors:
         """Single rows, decoded. (n, D)"""

@@ -27,6 +27,7 @@ class IndexSettings:
     words       only these, whatever their case; empty: all
     stop_words  all but these, whatever their case
     per_word    at most so many occurrences of each word as it is spelled, the first ones; None: all
+    keep        fields of the texts whose values stay with the occurrences, such as a year; "file": the file's name
     """
 
     layers: str = "top"
@@ -36,9 +37,12 @@ class IndexSettings:
     words: tuple[str, ...] = ()
     stop_words: tuple[str, ...] = ()
     per_word: Positive | None = None
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(self, error=InputError)
+        if len(set(self.keep)) < len(self.keep) or not all(self.keep):
+            raise InputError(f"fields to keep are {', '.join(map(repr, self.keep))}; expected different names")
         if LayerChoice.parse(self.layers).kind == "all":
             raise InputError(
                 "an index holds one vector per word, layers 'all' are several; choose 'top', 'average', 'concat:1,2'"
@@ -143,7 +147,7 @@ class Manifest:
 
     def check_settings(self, settings: IndexSettings, folder: Path) -> None:
         then, now = plain(self.settings), plain(settings)
-        changed = [f"{key}: {_shown(then[key])} there, {_shown(now[key])} now" for key in now if then[key] != now[key]]
+        changed = [f"{k}: {_shown(k, then[k])} there, {_shown(k, now[k])} now" for k in now if then[k] != now[k]]
         if changed:
             raise InputError(
                 f"{folder} was begun with other settings ({'; '.join(changed)}); leave them out to take those of the "
@@ -151,7 +155,7 @@ class Manifest:
             )
 
 
-def _shown(value: object) -> str:
+def _shown(name: str, value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"{len(value)} words"
+        return (", ".join(value) or "nothing") if name == "keep" else f"{len(value)} words"
     return repr(value)

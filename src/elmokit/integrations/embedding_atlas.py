@@ -3,7 +3,8 @@
     export_atlas(Index.open("index"), "atlas.parquet")
 
 Columns: `id`, `word`, `text` (the sentence), `marked` (the same with the word between stars), `start` and `end` (of the
-word in it), `vector`, `neighbors` (ids and distances, the nearest first), `projection_x` and `projection_y`.
+word in it), `vector`, `neighbors` (ids and distances, the nearest first), `projection_x` and `projection_y`, and the
+fields of the texts that the index keeps.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,9 @@ def export_atlas(
     numbers = [("id", pa.int64()), *words, ("start", pa.int32()), ("end", pa.int32())]
     vector = pa.list_(pa.float32(), index.manifest.width)
     places = [("projection_x", pa.float32()), ("projection_y", pa.float32())]
-    schema = pa.schema([*numbers, ("vector", vector), ("neighbors", near), *places])
+    own = [*numbers, ("vector", vector), ("neighbors", near), *places]
+    kept = {name: f"field {name}" if name in dict(own) else name for name in index.settings.keep}
+    schema = pa.schema([*own, *((column, pa.string()) for column in kept.values())])
     with atomic_path(path) as draft, pq.ParquetWriter(draft, schema) as writer:
         for first in range(0, len(index), BLOCK):
             rows = np.arange(first, min(first + BLOCK, len(index)))
@@ -63,6 +66,7 @@ def export_atlas(
                 "projection_x": x,
                 "projection_y": y,
             }
+            columns |= {column: [o.fields[name] for o in found] for name, column in kept.items()}
             writer.write_table(pa.table(columns, schema=schema))
             told(len(rows))
     return path

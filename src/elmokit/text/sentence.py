@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -25,13 +25,15 @@ class Sentence:
     """The tokens of one sentence and, where it came from running text, where each of them stands in it.
 
     `text[a:b] == tokens[k]` for `offsets[k] == (a, b)`, unless the tokenizer documents that it normalises.
-    `start` is where `text` begins in the document it was cut from.
+    `start` is where `text` begins in the document it was cut from. `fields` are values that were read with the text,
+    such as its year; sentences that differ in them alone are equal.
     """
 
     tokens: tuple[str, ...]
     text: str | None = None
     offsets: tuple[tuple[int, int], ...] | None = None
     start: int = 0
+    fields: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -3,7 +3,7 @@ import { RTL, count, h } from "./dom.js";
 import { markOf } from "./cloud.js";
 
 const ROW = 26;
-const compare = new Intl.Collator(undefined, { sensitivity: "base" }).compare;
+const compare = new Intl.Collator(undefined, { sensitivity: "base", numeric: true }).compare;
 const backwards = (text) => text.trim().split(/\s+/).reverse().join(" ");
 
 export class Concordance {
@@ -63,9 +63,9 @@ export class Concordance {
   }
 
   /** Shows these lines, sorted. */
-  list(numbers, { by, scores, label, mask }) {
+  list(numbers, { by, scores, label, text, mask }) {
     const { lines } = this;
-    const keys = {
+    const keys = text ?? {
       left: (k) => backwards(lines[k][0]),
       right: (k) => lines[k][2].trim(),
     }[by];

@@ -18,10 +18,11 @@ export class Uses {
     this.layers = h("input", { type: "range", min: 0, step: 1, "aria-label": "Layer", oninput: (e) => this.layer(Number(e.target.value)) });
     this.ticks = h("div", { class: "ticks" });
     this.more = h("button", { type: "button", class: "small", onclick: () => this.load({ layers: "all" }) }, "Compute the other layers");
-    this.by = choice(Object.entries(colours), "group", (colour) => context.set({ colour }, { push: false }));
+    this.by = choice([], "", (colour) => context.set({ colour }, { push: false }));
     this.tools = ["lasso", "box", "move"].map((tool) => h("button", { type: "button", class: "small", onclick: () => context.set({ tool }, { push: false }) }, tool));
     this.clear = h("button", { type: "button", class: "small", onclick: () => this.cloud.choose(null) }, "Clear selection");
-    this.sort = choice(Object.entries({ ...SORTS, ...sorts }), "corpus", (sort) => context.set({ sort }, { push: false }));
+    this.sort = choice([], "", (sort) => context.set({ sort }, { push: false }));
+    this.offered = { by: colours, sort: { ...SORTS, ...sorts } };
     this.number = choice([["auto", "by silhouette"], ...[1, 2, 3, 4, 5, 6, 7, 8].map((k) => [String(k), String(k)])], "auto", (groups) => context.set({ groups }));
     this.projection = choice(context.about.projections.map((name) => [name, name.toUpperCase()]), "pca", (projection) => context.set({ projection }, { push: false }));
     this.legend = h("div", { class: "legend" });
@@ -29,7 +30,7 @@ export class Uses {
     this.senses = h("div", { class: "tall", tabindex: 0, role: "group", "aria-label": "Groups in detail" });
     const zoom = [["+", 1.25, "Zoom in"], ["−", 0.8, "Zoom out"]].map(([sign, by, name]) => h("button", { type: "button", class: "small", "aria-label": name, onclick: () => this.cloud.zoom(by) }, sign));
     const picture = () => this.cloud.svg(`Occurrences of ${this.data.word}`, this.series().names.map((name, k) => [k, name]));
-    const points = () => [["before", "word", "after", "source", "group", "x", "y"], ...this.data.lines.map((line, k) => [...line.map((part) => part.trim()), this.sourceOf(k), this.groups ? this.groups.labels[k] + 1 : "", +this.cloud.to[2 * k].toFixed(4), +this.cloud.to[2 * k + 1].toFixed(4)])];
+    const points = () => [["before", "word", "after", "source", ...this.data.fields.map((one) => one.name), "group", "x", "y"], ...this.data.lines.map((line, k) => [...line.map((part) => part.trim()), this.sourceOf(k), ...this.data.fields.map((one) => one.at(k)), this.groups ? this.groups.labels[k] + 1 : "", +this.cloud.to[2 * k].toFixed(4), +this.cloud.to[2 * k + 1].toFixed(4)])];
     this.element = h(
       "div",
       { hidden: true },
@@ -68,8 +69,9 @@ export class Uses {
     const found = await context.ask("word", "word", { ...what, layers, projection: context.state.projection });
     if (!found || key !== this.asked.word) return;
     const same = this.data?.word === found.word && this.data.lines.length === found.lines.length;
-    this.data = { ...found, key, side: unpack(found.side), source: unpack(found.source), apart: found.apart && unpack(found.apart), layers: found.layers.map((one) => ({ name: one.name, points: unpack(one.points) })) };
+    this.data = { ...found, key, side: unpack(found.side), source: unpack(found.source), fields: found.fields.map(fieldOf), apart: found.apart && unpack(found.apart), layers: found.layers.map((one) => ({ name: one.name, points: unpack(one.points) })) };
     if (!same) Object.assign(this, { mask: null, groups: null, similar: null });
+    for (const control of ["by", "sort"]) this[control].replaceChildren(...Object.entries({ ...this.offered[control], ...Object.fromEntries(this.data.fields.map((one) => [one.key, one.name])) }).map(([value, name]) => h("option", { value }, name)));
     this.layers.max = found.layers.length - 1;
     this.ticks.replaceChildren(...found.layers.map((one, k) => h("button", { type: "button", onclick: () => this.layer(k) }, one.name)));
     this.more.hidden = !found.more;
@@ -168,6 +170,8 @@ export class Uses {
     const { data, groups } = this;
     const by = this.by.value;
     if (by === "source") return few(data.lines.map((_, k) => data.sources[data.source[k]]));
+    const field = data.fields.find((one) => one.key === by);
+    if (field) return field.series(data.lines.length);
     if (by === "side") return { labels: Uint8Array.from(data.side), names: data.indexes };
     if (by === "spelling") return few(data.lines.map((line) => line[1]));
     if (by === "before") return few(data.lines.map((line) => line[0].trim().split(/\s+/).at(-1).toLowerCase() || "(start)"));
@@ -185,9 +189,12 @@ export class Uses {
     const { data, groups, context } = this;
     const state = context.state;
     const score = (values) => ({ name: "like", class: "num aside", width: "3.6rem", of: (k) => values[k].toFixed(2) });
+    const coloured = data.fields.find((one) => one.key === this.by.value);
+    const shown = coloured?.series(data.lines.length);
     const columns = [
       groups && { name: "group", class: "tight", width: "3.6rem", of: (k) => String(groups.labels[k] + 1), mark: (k) => groups.labels[k] },
       (data.indexes.length > 1 || data.sources.length > 1) && { name: "source", class: "aside", width: "6.5rem", of: (k) => this.sourceOf(k), mark: data.indexes.length > 1 && this.by.value === "side" ? (k) => data.side[k] : null },
+      ...data.fields.map((one) => ({ name: one.name, class: "aside", width: "6.5rem", of: one.at, mark: coloured === one ? (k) => shown.labels[k] : null })),
       state.sort === "apart" && data.apart && { ...score(data.apart), name: "apart" },
       this.similar && state.sort === "score" && score(this.similar),
     ].filter(Boolean);
@@ -196,7 +203,7 @@ export class Uses {
     this.clear.hidden = !this.mask;
     const all = Array.from(data.lines.keys());
     const scores = state.sort === "apart" ? data.apart : this.similar;
-    this.kwic.list(this.mask ? all.filter((k) => this.mask[k]) : all, { by: state.sort === "apart" ? "score" : state.sort, scores, label: groups?.labels, mask: this.mask });
+    this.kwic.list(this.mask ? all.filter((k) => this.mask[k]) : all, { by: state.sort === "apart" ? "score" : state.sort, scores, label: groups?.labels, text: data.fields.find((one) => one.key === state.sort)?.at, mask: this.mask });
     if (state.sort === "score" && !this.similar) this.kwic.summary.textContent += " Choose a line, and the others are sorted by how like it they are.";
   }
 
@@ -233,12 +240,37 @@ export class Uses {
   }
 }
 
+/** A field that the index keeps: its value at an occurrence, and the occurrences as series for colours. */
+function fieldOf({ name, values, value }) {
+  const numbers = unpack(value);
+  const at = (k) => values[numbers[k]];
+  const series = (n) => {
+    const all = Array.from({ length: n }, (_, k) => at(k));
+    return values.length > 8 && values.every((one) => one === "" || Number.isFinite(Number(one))) ? ranges(all) : few(all.map((one) => one || "(none)"), true);
+  };
+  return { name, key: `field ${name}`, at, series };
+}
+
+/** Many numbers: up to six ranges of about as many occurrences each, and those without a number. */
+function ranges(values) {
+  const sorted = values.filter((one) => one !== "").map(Number).sort((a, b) => a - b);
+  const cuts = [...new Set([1, 2, 3, 4, 5].map((k) => sorted[Math.floor((k * sorted.length) / 6)]))].filter((cut) => cut > sorted[0]);
+  const of = (value) => (value === "" ? cuts.length + 1 : cuts.filter((cut) => Number(value) >= cut).length);
+  const labels = Uint8Array.from(values, of);
+  const names = [...cuts, null].map((_, k) => {
+    const inside = sorted.filter((value) => of(value) === k);
+    return inside[0] === inside.at(-1) ? String(inside[0]) : `${inside[0]} to ${inside.at(-1)}`;
+  });
+  return { labels, names: labels.includes(cuts.length + 1) ? [...names, "(none)"] : names };
+}
+
 /** The seven most frequent values, and the others together. */
-function few(values) {
+function few(values, sorted = false) {
   const counts = new Map();
   for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
   const order = [...counts].sort((a, b) => b[1] - a[1]).map(([value]) => value);
   const names = order.length > 8 ? [...order.slice(0, 7), "others"] : order;
+  if (sorted && order.length <= 8) names.sort(new Intl.Collator(undefined, { numeric: true }).compare);
   const places = new Map(names.map((name, k) => [name, k]));
   return { labels: Uint8Array.from(values, (value) => places.get(value) ?? names.length - 1), names };
 }
