@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import recipes
 
 import models
 from elmokit import Elmo, Index
@@ -264,3 +265,35 @@ def test_more_text_and_other_runs_of_an_index(folder: Path, tmp_path: Path) -> N
     assert len(Index.open(place)) == 6 + 36 + 2
     with pytest.raises(InputError, match="add the text without Ray"):
         index(tmp_path / "a.txt", tmp_path / "few", settings=replace(found.settings, per_word=1), **options)
+
+
+def test_a_cluster_that_starts_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of docs/scale.md on a cluster of two nodes: the losses are those of one process."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "pretrain")
+    import small_runs as runs
+
+    text, alone, both = runs.write_text(tmp_path / "text.txt"), tmp_path / "alone", tmp_path / "both"
+    settings = {"steps": 20, "dropout": 0.0, "state": "carry", "log_every": 1, "valid_every": 20}
+    assert runs.run_here(runs.pretraining(text, output=alone, **settings)).status == 0
+    command = runs.pretraining(text, output=both, **settings)
+    changed = {"MACHINES, GPUS, CPUS": "2, 0, 1", "COMMAND": repr(command)}
+    (tmp_path / "recipe.py").write_text(recipes.recipe("def torchrun", **changed))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        cluster.add_node(num_cpus=1)
+        environment = {**os.environ, "RAY_ADDRESS": cluster.address, "OMP_NUM_THREADS": "1"}
+        program = (tmp_path / "recipe.py").read_text().replace('address="auto"', f'address="{cluster.address}"')
+        (tmp_path / "recipe.py").write_text(program)
+        done = subprocess.run(
+            [sys.executable, "recipe.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
+        )
+    finally:
+        cluster.shutdown()
+    assert done.returncode == 0, done.stdout + done.stderr
+    wanted, found = runs.losses_of(alone), runs.losses_of(both)
+    assert len(wanted) == 20
+    assert found.keys() == wanted.keys()
+    for step, loss in found.items():
+        assert loss == pytest.approx(wanted[step], rel=1e-5), step
