@@ -11,10 +11,12 @@ import argparse
 import random
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,15 @@ import torch
 from elmokit import Elmo, LanguageModel, Static
 from elmokit.compat.allennlp import ElmoEmbedder
 from elmokit.encoders import WordTable
+from elmokit.export.save import export_onnx
+from elmokit.index import Index
+from elmokit.integrations.onnx import OnnxElmo
 from elmokit.kernels.cpu.c import c_library
+from elmokit.lite import LiteElmo
+from elmokit.tasks.run import train_task
+from elmokit.tasks.setup import load_setup
+from elmokit.tasks.tagging.task import NER, TaggedExample
+from elmokit.text import Sentence
 from elmokit.weights import load_pretrained
 
 LEAST = 0.95
@@ -42,8 +52,8 @@ def requests(words: int) -> list[Request]:
     return made
 
 
-def objects() -> Iterator[tuple[str, Callable[[], tuple[Call, Callable[[], None]]]]]:
-    """A name, and what makes the call and empties the caches."""
+def objects(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[Call, Callable[[], None]]]]]:
+    """A name, and what makes the call and empties the caches; files go into the folder."""
 
     def elmo(dtype: str) -> tuple[Call, Callable[[], None]]:
         encoder = Elmo.from_pretrained(dtype=dtype)
@@ -62,11 +72,37 @@ def objects() -> Iterator[tuple[str, Callable[[], tuple[Call, Callable[[], None]
         tool = ElmoEmbedder(stateful=False)
         return tool.embed_batch, tool._runner.forget_words
 
+    def lite() -> tuple[Call, Callable[[], None]]:
+        encoder = LiteElmo.from_pretrained()
+        return encoder.encode_tokens, lambda: None
+
+    def tagger() -> tuple[Call, Callable[[], None]]:
+        elmo = Elmo.from_pretrained()
+        some = [tokens for request in requests(2_000) for tokens in request]
+        tagged = [TaggedExample(Sentence.of(s), tuple("B-X" if len(w) > 5 else "O" for w in s), "IOB2") for s in some]
+        setup = load_setup(NER, flags={"epochs": 1})
+        model = train_task(NER, setup, tagged[8:], tagged[:8], encoder=elmo, device="cpu")
+        return lambda given: model.predict_examples([TaggedExample(Sentence.of(s)) for s in given]), elmo.forget_words
+
+    def index() -> tuple[Call, Callable[[], None]]:
+        elmo = Elmo.from_pretrained()
+        built = Index.build(elmo, [tokens for request in requests(4_000) for tokens in request], folder / "index")
+        queries = iter(np.random.default_rng(0).standard_normal((100_000, elmo.width), dtype=np.float32))
+        return lambda given: built.search(np.stack([next(queries) for _ in given]), k=10, exact=True), lambda: None
+
+    def onnx() -> tuple[Call, Callable[[], None]]:
+        export_onnx(load_pretrained(), folder / "onnx")
+        return OnnxElmo(folder / "onnx").encode_tokens, lambda: None
+
     for dtype in ("default", "float32", "bfloat16"):
         yield f"Elmo {dtype}", lambda dtype=dtype: elmo(dtype)  # type: ignore[misc]
     yield "Static", static
     yield "LanguageModel", language_model
     yield "ElmoEmbedder", embedder
+    yield "LiteElmo", lite
+    yield "Tagger", tagger
+    yield "Index", index
+    yield "OnnxElmo", onnx
 
 
 def seconds(call: Call, given: list[Request], threads: int) -> float:
@@ -104,7 +140,8 @@ def main() -> None:
     )
     print(f"{'object':16} {'1 thread':>10} {f'{options.threads} threads':>10} {'ratio':>7}")
     low = []
-    for name, make in objects():
+    scratch = tempfile.TemporaryDirectory()
+    for name, make in objects(Path(scratch.name)):
         if options.only and name not in options.only:
             continue
         call, forget = make()
@@ -120,6 +157,7 @@ def main() -> None:
         print(f"{name:16} {one:10.1f} {many:10.1f} {ratio:7.2f}", flush=True)
         if ratio < LEAST:
             low.append(name)
+    scratch.cleanup()
     if low:
         sys.exit(f"less done by {options.threads} threads than by one: {', '.join(low)}")
 

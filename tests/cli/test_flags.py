@@ -33,6 +33,13 @@ def options(command: Any) -> dict[str, Any]:
     return {flag: parameter for parameter in command.params for flag in parameter.opts if flag.startswith("-")}
 
 
+def test_flags_are_in_lower_case() -> None:
+    """Some versions of typer take a flag's name from its metavar if that is the same in capitals."""
+    long = {flag for command in commands().values() for flag in options(command) if flag.startswith("--")}
+    assert long == {flag.lower() for flag in long}
+    assert {"--format", "--address"} <= long
+
+
 class TestOneMeaning:
     def test_m_is_the_encoder(self) -> None:
         having = {name: options(command) for name, command in commands().items()}

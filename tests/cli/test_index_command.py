@@ -108,7 +108,7 @@ def test_progress_and_where_it_resumes(
     assert done.code == 2
     assert done.err.count("\n") == 1
     monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "500")  # paths may be long here
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", cli(*command).err)
     assert re.search(r"index: resuming after \d+ sentences\n", shown)
     assert re.search(r"embedding ━.* 100% 180 sentences, [\d,]+/s, 0:00 left", shown), shown[-500:]

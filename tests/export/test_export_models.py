@@ -57,11 +57,11 @@ def run_onnx(folder: Path, batch: TokenBatch) -> np.ndarray:
 def test_onnx_against_the_reference(options: dict, tmp_path: Path) -> None:
     tiny = models.tiny(options)
     report = export_onnx(tiny.pretrained, tmp_path / "made")
-    assert report.difference < 1e-5
+    assert report.difference < 3e-5  # of sums of some ten numbers; their order is the machine's
     assert report.bytes == report.path.stat().st_size
     values = run_onnx(tmp_path / "made", batch_of(tiny.pretrained, SENTENCES))  # (L, B, T, D)
     for row, tokens in enumerate(SENTENCES):
-        np.testing.assert_allclose(values[:, row, 1 : len(tokens) + 1], tiny.embed(tokens), atol=1e-5)
+        np.testing.assert_allclose(values[:, row, 1 : len(tokens) + 1], tiny.embed(tokens), atol=3e-5)
         assert not values[:, row, len(tokens) + 2 :].any()
 
 
@@ -70,7 +70,7 @@ def test_one_direction(directions: tuple[int, ...], tmp_path: Path) -> None:
     tiny = models.tiny(directions=directions)
     export_onnx(tiny.pretrained, tmp_path)
     values = run_onnx(tmp_path, batch_of(tiny.pretrained, SENTENCES))
-    np.testing.assert_allclose(values[:, 0, 1:8], tiny.embed(SENTENCES[0]), atol=1e-5)
+    np.testing.assert_allclose(values[:, 0, 1:8], tiny.embed(SENTENCES[0]), atol=3e-5)
     assert Description.read(tmp_path).context == ("left", "right")[directions[0]]
 
 
@@ -78,7 +78,7 @@ def test_words_alone(tmp_path: Path) -> None:
     tiny = models.tiny_words()
     export_onnx(tiny.pretrained, tmp_path)
     values = run_onnx(tmp_path, batch_of(tiny.pretrained, SENTENCES))
-    np.testing.assert_allclose(values[:, 0, 1:8], tiny.embed(SENTENCES[0]), atol=1e-5)
+    np.testing.assert_allclose(values[:, 0, 1:8], tiny.embed(SENTENCES[0]), atol=3e-5)
     assert Description.read(tmp_path).codec == tiny.pretrained.codec
 
 
@@ -88,7 +88,7 @@ def test_manylangs(kind: str, tmp_path: Path) -> None:
     export_onnx(pretrained, tmp_path)
     assert Description.read(tmp_path).codec == pretrained.codec
     expected = Elmo(pretrained).run([Sentence.of(tokens) for tokens in SENTENCES]).values.numpy()
-    np.testing.assert_allclose(run_onnx(tmp_path, batch_of(pretrained, SENTENCES)), expected, atol=1e-5)
+    np.testing.assert_allclose(run_onnx(tmp_path, batch_of(pretrained, SENTENCES)), expected, atol=3e-5)
 
 
 def test_published_weights(shared: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_published_weights(shared: Path, tmp_path: Path) -> None:
     stored = json.loads((folder / "sentences.json").read_text())
     sentences = [text.split() for row in stored for text in row]
     expected = Elmo(pretrained).run([Sentence.of(words) for words in sentences]).values.numpy()
-    np.testing.assert_allclose(run_onnx(tmp_path, batch_of(pretrained, sentences)), expected, atol=1e-5)
+    np.testing.assert_allclose(run_onnx(tmp_path, batch_of(pretrained, sentences)), expected, atol=3e-5)
 
 
 @pytest.mark.parametrize(("dtype", "share", "cosine"), [("float16", 0.62, 0.9999), ("int8", 0.5, 0.999)])
@@ -127,7 +127,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Elmo, OnnxSessio
 def test_any_batch(exported: tuple[Elmo, OnnxSession], sentences: list[list[str]]) -> None:
     elmo, session = exported
     expected = elmo.run([Sentence.of(tokens) for tokens in sentences]).values.numpy()
-    np.testing.assert_allclose(session.layers(batch_of(elmo.pretrained, sentences)), expected, atol=1e-5)
+    np.testing.assert_allclose(session.layers(batch_of(elmo.pretrained, sentences)), expected, atol=3e-5)
 
 
 def test_rows_are_cut_behind_the_longest_word() -> None:
@@ -156,7 +156,7 @@ def test_torch_program(tmp_path: Path) -> None:
         values, mask = run(*map(torch.from_numpy, (batch.types, batch.index, batch.lengths)))
         assert mask.numpy().tolist() == batch.mask.tolist()
         for row, tokens in enumerate(sentences):
-            np.testing.assert_allclose(values[:, row, 1 : len(tokens) + 1], tiny.embed(tokens), atol=1e-5)
+            np.testing.assert_allclose(values[:, row, 1 : len(tokens) + 1], tiny.embed(tokens), atol=3e-5)
 
 
 def test_an_export_that_differs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,8 @@ def test_no_thread_of_torch_is_woken() -> None:
     elmo = Elmo.from_pretrained("en", device="cpu")
     sentences = [[f"word{k}{row}" for k in range(30)] for row in range(30)]
     list(elmo.stream(sentences[:1]))
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, record_shapes=True, acc_events=True) as profile:  # else 2.11 warns
         found = list(elmo.stream(sentences, layers="average"))
     assert len(found) == len(sentences)
     large = {event.name for event in profile.events() for shape in event.input_shapes if _size(shape) > 32768}

@@ -119,11 +119,11 @@ def test_it_rewinds_at_half_the_rate_until_it_learns(text: Path, tmp_path: Path)
 
 
 def test_it_rewinds_to_the_beginning_where_there_is_no_checkpoint(text: Path, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"learning_rate": 3.0, "checkpoint_every": 5000, "warmup": 0.0, "steps": 300}
+    changes: dict[str, Any] = {"learning_rate": 24.0, "checkpoint_every": 5000, "warmup": 0.0, "steps": 300}
     command = runs.pretraining(text, output=tmp_path, on_divergence="rewind", **changes)
     ended = runs.run_here([word for word in command if word != "--quiet"])
     assert ended.status == 0, ended.said
-    assert "back to step 0 with learning_rate 1.5" in ended.said
+    assert "back to step 0 with learning_rate 12" in ended.said
 
 
 def test_it_gives_up_after_some_rewinds(text: Path, tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ class Engine(StrEnum):
 EngineOption = Annotated[Engine, typer.Option(help="Who runs the model: this process, or the workers of Ray.")]
 Address = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Ray: a cluster that runs; auto: the one here. [default: its own]"),
+    typer.Option(
+        "--address", metavar="ADDRESS", help="Ray: a cluster that runs; auto: the one here. [default: its own]"
+    ),
 ]
 Workers = Annotated[int | None, typer.Option(help="Ray: how many workers. [default: one per GPU or core]", min=1)]
 PartRows = Annotated[int, typer.Option(help="Ray: rows of the input that a worker takes at a time.", min=1)]
@@ -91,7 +93,8 @@ LinesOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    str, typer.Option(help="auto (by file name), text, jsonl, conllu, columns or parquet.", metavar="FORMAT")
+    str,
+    typer.Option("--format", metavar="FORMAT", help="auto (by file name), text, jsonl, conllu, columns or parquet."),
 ]
 TextField = Annotated[str, typer.Option("--field", help="JSON field or Parquet column with the text or the tokens.")]
 BatchTokens = Annotated[int | None, typer.Option(help="Positions in a batch; default: by device.", min=1)]
