@@ -13,7 +13,15 @@ import models
 from elmokit import Elmo
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.parts import Part, plan_parts, read_rows
-from elmokit.store.parts import PartEmbedder, PartOptions, begin, finish, part_file, read_manifest, read_part
+from elmokit.store.parts import (
+    PartEmbedder,
+    PartOptions,
+    begin_parts,
+    finish_parts,
+    part_file,
+    read_manifest,
+    read_part,
+)
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -61,7 +69,7 @@ def test_bad_rows_are_set_aside(tmp_path: Path) -> None:
     options = PartOptions(model=str(tmp_path / "model"), layers="top", device="cpu")
     parts = plan_parts([str(tmp_path / "a.jsonl")])
     folder = tmp_path / "out"
-    assert not begin(folder, parts, options, elmo.fingerprint, elmo.arithmetic, restart=False)
+    assert not begin_parts(folder, parts, options, elmo.fingerprint, elmo.arithmetic, restart=False)
     report = PartEmbedder(folder, options)(parts[0])
     assert (report.rows, report.tokens, report.empty, report.bad) == (6, 4, 1, 3)
     assert read_part(part_file(folder, parts[0])) == report
@@ -72,9 +80,9 @@ def test_bad_rows_are_set_aside(tmp_path: Path) -> None:
     assert table["sentence"] == [0, 0, 4, 4]
     expected = np.concatenate(elmo.encode_tokens([["the", "cat"], ["a", "mat"]], layers="top"))
     np.testing.assert_allclose(np.array(table["vector"]), expected, atol=1e-5)
-    finish(folder, [report])
+    finish_parts(folder, [report])
     assert read_manifest(folder)["bad"] == 3
-    assert begin(folder, parts, options, elmo.fingerprint, elmo.arithmetic, restart=False)
+    assert begin_parts(folder, parts, options, elmo.fingerprint, elmo.arithmetic, restart=False)
 
 
 def test_a_run_with_other_settings_is_not_mixed_in(tmp_path: Path) -> None:
@@ -82,16 +90,16 @@ def test_a_run_with_other_settings_is_not_mixed_in(tmp_path: Path) -> None:
     elmo = Elmo(models.tiny(seed=1).pretrained, device="cpu")
     parts = plan_parts([str(tmp_path / "a.txt")], part_rows=1)
     folder = tmp_path / "out"
-    begin(folder, parts, PartOptions(), elmo.fingerprint, elmo.arithmetic, restart=False)
+    begin_parts(folder, parts, PartOptions(), elmo.fingerprint, elmo.arithmetic, restart=False)
     with pytest.raises(InputError, match="another layers"):
-        begin(folder, parts, PartOptions(layers="top"), elmo.fingerprint, elmo.arithmetic, restart=False)
+        begin_parts(folder, parts, PartOptions(layers="top"), elmo.fingerprint, elmo.arithmetic, restart=False)
     with pytest.raises(InputError, match="another input"):
-        begin(folder, parts[:1], PartOptions(), elmo.fingerprint, elmo.arithmetic, restart=False)
+        begin_parts(folder, parts[:1], PartOptions(), elmo.fingerprint, elmo.arithmetic, restart=False)
     with pytest.raises(FormatError, match="0 of 2 parts were made"):
-        finish(folder, [])
-    assert not begin(folder, parts, PartOptions(layers="top"), elmo.fingerprint, elmo.arithmetic, restart=True)
+        finish_parts(folder, [])
+    assert not begin_parts(folder, parts, PartOptions(layers="top"), elmo.fingerprint, elmo.arithmetic, restart=True)
     with pytest.raises(InputError, match="a folder of other things"):
-        begin(tmp_path, parts, PartOptions(), elmo.fingerprint, elmo.arithmetic, restart=False)
+        begin_parts(tmp_path, parts, PartOptions(), elmo.fingerprint, elmo.arithmetic, restart=False)
 
 
 def test_a_damaged_part_counts_as_missing(tmp_path: Path) -> None:

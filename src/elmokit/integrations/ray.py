@@ -24,7 +24,7 @@ from elmokit.formats.resumable import locked
 from elmokit.index import Index, IndexSettings
 from elmokit.index.parts import SegmentMaker, SegmentOptions, SegmentReport, adding_parts
 from elmokit.layers import LayerChoice
-from elmokit.store.parts import PartEmbedder, PartOptions, begin, finish, part_file, read_part
+from elmokit.store.parts import PartEmbedder, PartOptions, begin_parts, finish_parts, part_file, read_part
 
 try:
     import ray
@@ -126,12 +126,12 @@ def embed(
     with locked(folder.with_name(folder.name + ".lock"), busy=busy), _cluster(address):
         team = _Team.of(workers, cpus, gpus, options.model, device, dtype)
         parts = plan_parts(_files(dataset, folder, restart=restart), part_rows=part_rows)
-        known = begin(folder, parts, options, encoder.fingerprint, team.arithmetic, restart=restart)
+        known = begin_parts(folder, parts, options, encoder.fingerprint, team.arithmetic, restart=restart)
         made = {part.number: found for part in parts if (found := read_part(part_file(folder, part))) is not None}
         report = team.make(parts, made, PartEmbedder(folder, options), PartReport, told)
         report.known = known
         if not known:
-            finish(folder, [made[part.number] for part in parts])
+            finish_parts(folder, [made[part.number] for part in parts])
     return report
 
 

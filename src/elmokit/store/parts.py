@@ -22,11 +22,16 @@ from elmokit.encoders import Encoder, load_encoder
 from elmokit.encoders.results import Choice
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import atomic_path, write_text
-from elmokit.formats.parts import Part, PartReport, Row, digest_parts, read_rows, set_aside
+from elmokit.formats.parts import Part, PartReport, Row, digest_parts, plan_parts, read_rows, set_aside
 from elmokit.formats.read import sentence_of
 from elmokit.store._parquet import read_metadata, write_parquet
 from elmokit.store._records import Record
 from elmokit.text import Sentence, load_tokenizer
+
+__all__ = [
+    "Part", "PartEmbedder", "PartOptions", "PartReport", "begin_parts", "finish_parts", "part_file", "plan_parts",
+    "read_part",
+]  # fmt: skip
 
 MANIFEST, KEY, VERSION = "manifest.json", "elmokit.part", 1
 
@@ -99,7 +104,7 @@ def read_part(path: Path) -> PartReport | None:
         return None
 
 
-def begin(
+def begin_parts(
     folder: Path, parts: Sequence[Part], options: PartOptions, fingerprint: str, arithmetic: str, *, restart: bool
 ) -> bool:
     """Writes the manifest, or compares with the one that is there; whether all was finished already."""
@@ -123,7 +128,7 @@ def begin(
     return False
 
 
-def finish(folder: Path, reports: Sequence[PartReport]) -> None:
+def finish_parts(folder: Path, reports: Sequence[PartReport]) -> None:
     """Marks the manifest as complete, with the counts of all parts."""
     stored = read_manifest(folder)
     if len(reports) != stored["parts"]:
