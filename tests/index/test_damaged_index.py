@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import models
-from elmokit.encoders import Elmo
+from elmokit.encoders import Elmo, WordTable
 from elmokit.errors import ElmokitError, FormatError
 from elmokit.formats.tensors import Stored, open_tensors, write_tensors
 from elmokit.index import Index, IndexSettings, load_word_means, save_word_means
@@ -179,3 +179,19 @@ def test_means_of_words_that_are_damaged_are_made_again(whole: Path, tmp_path: P
     found = load_word_means(index)
     assert found is not None
     np.testing.assert_array_equal(found.vectors, want.vectors)
+
+
+def test_means_of_words_are_read_if_they_are_as_wide_as_the_index(whole: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "index"))
+    (path,) = folder.glob("types-*")
+    index = Index.open(folder)
+    made = load_word_means(index)
+    assert made is not None
+    WordTable(made.words, made.vectors + 1).save(path)  # so that it shows where they come from
+    read = load_word_means(index)
+    assert read is not None
+    np.testing.assert_array_equal(read.vectors, made.vectors + 1)
+    WordTable(made.words, made.vectors[:, 1:]).save(path)
+    again = load_word_means(index)
+    assert again is not None
+    np.testing.assert_array_equal(again.vectors, made.vectors)

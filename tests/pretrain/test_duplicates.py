@@ -2,16 +2,17 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_runs import run_here, write_text
 
-from elmokit.pretrain import Corpus
+from elmokit.pretrain import Corpus, PretrainConfig
 from elmokit.pretrain.corpus.duplicates import SHORT_COPIES, Duplicates
 from elmokit.pretrain.corpus.prepare import prepare
 from elmokit.pretrain.corpus.text import Block
-from elmokit.pretrain.plan import count_corpus, suggest
+from elmokit.pretrain.plan import count_corpus, suggest, told
 from elmokit.text import load_tokenizer
 
 
@@ -127,3 +128,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ended = run_here(["pretrain", str(text)])
     assert ended.status == 2
     assert "say where with -o FOLDER" in ended.said
+
+
+@pytest.mark.parametrize(("share", "dedupe", "warned"), [(0.5, False, True), (0.5, True, False), (0.01, False, False)])
+def test_a_plan_warns_of_much_repeated_text(share: float, dedupe: bool, warned: bool, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    write_text(path)
+    counts = count_corpus(Corpus(paths=[path], tokenizer=load_tokenizer("whitespace")), workers=1)
+    words = round(1000 * share)
+    counts = replace(counts, duplicates=replace(counts.duplicates, words=words, all_words=1000))
+    lines = told(counts, suggest(counts), PretrainConfig(dedupe=dedupe), [str(path)])
+    assert any("use --dedupe" in line for line in lines) == warned

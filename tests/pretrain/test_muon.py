@@ -61,10 +61,12 @@ def test_what_is_not_a_matrix_inside_moves_as_with_adamw() -> None:
         build_optimizer(config, objective, cuda=False).step()
         moved.append(objective)
     muon, adamw = moved
-    inside = {id(p) for p, _ in inner_matrices(muon)}
+    inside = {id(p): n for p, n in inner_matrices(muon)}
     named = dict(adamw.named_parameters())
     for name, p in muon.named_parameters():
         assert torch.allclose(p, named[name], atol=1e-7) == (id(p) not in inside), name
+        gates = name.endswith(("weight_x", "weight_h"))  # four gates, one above the other
+        assert inside.get(id(p), 4 if gates else 1) == (4 if gates else 1), name
 
 
 def test_killed_midway_it_ends_with_the_same_weights(tmp_path: Path) -> None:

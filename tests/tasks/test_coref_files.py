@@ -1,6 +1,7 @@
 """Both column formats are read, what is wrong in them is told with file and line, and what was written reads back."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -166,3 +167,16 @@ def test_ontogum_is_read_whole(shared: Path) -> None:
         for mention in cluster
     )
     assert cut <= 5
+
+
+def test_a_quotation_mark_opens_and_closes() -> None:
+    heard: list[str] = []
+
+    class Listening:
+        def split(self, text: str) -> Any:
+            heard.append(text)
+            return ENGLISH.split(text)
+
+    tokens = ["He", "said", '"', "No", ".", '"', "and", '"', "Yes", '"', "at", "once"]
+    assert split_tokens(tokens, Listening()) == [tokens]  # type: ignore[arg-type]
+    assert heard == ['He said "No." and "Yes" at once']

@@ -124,3 +124,9 @@ def test_what_does_not_fit_is_refused() -> None:
         replace(tagger.config, labels=("O", "O"))
     with pytest.raises(ConfigError, match="lstm_layers is 0"):
         replace(tagger.config, lstm_layers=0)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_as_many_lstms_as_asked_for(layers: int) -> None:
+    tagger = network(TaggerNetwork, "input", lstm_layers=layers)
+    assert [lstm.input_size for lstm in tagger.lstms] == [tagger.features.width, 10, 10][:layers]

@@ -1,18 +1,24 @@
 """Every damaged or foreign file gives one clear error: which file, what was found, what was expected."""
 
+import io
 import json
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import torch
 from model_files import OPTIONS, WORDS, changed, random_weights, write_arrays, write_model
 
+import models
+from elmokit.chars import N_BYTE_IDS, CodecSpec
 from elmokit.errors import WeightsError
-from elmokit.weights import load_pretrained
-from elmokit.weights.described import LARGEST_WEIGHT, check_range
+from elmokit.weights import SoftmaxTensors, load_pretrained
+from elmokit.weights._archive import _copy
+from elmokit.weights.described import LARGEST_WEIGHT, check_codec, check_range
 from elmokit.weights.hdf5 import find_array, read_official
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
@@ -279,3 +285,28 @@ def test_weights_up_to_the_largest_are_taken_and_the_worst_beyond_is_named() -> 
             check_range(low, high, none_lost, "w")
     with pytest.raises(WeightsError, match="w has 2 of 9 values NaN or infinite"):
         check_range(float("nan"), float("nan"), lambda: (2, 9), "w")
+
+
+def test_a_file_of_an_archive_that_ends_too_early(tmp_path: Path) -> None:
+    with pytest.raises(EOFError, match="target ends after 2 of 3 bytes"):
+        _copy(io.BytesIO(b"ab"), tmp_path / "target", 3)
+
+
+def test_bytes_need_their_characters_and_no_word_vectors() -> None:
+    tokens = models.tiny().pretrained.config.tokens
+    for wrong in ({"n_characters": N_BYTE_IDS - 1}, {"word_dim": 4, "n_words": 5}):
+        config = replace(models.tiny().pretrained.config, tokens=replace(tokens, **wrong))
+        with pytest.raises(WeightsError, match=rf"here: \d+ characters, expected {N_BYTE_IDS} and no word vectors"):
+            check_codec(CodecSpec("bytes"), config, "here")
+
+
+def test_only_a_plain_softmax_with_its_words_can_be_cut() -> None:
+    pretrained = models.tiny().pretrained
+    words = ("<S>", "</S>", "<UNK>", "a")
+    width = pretrained.config.lstm.projection_dim
+    softmax = SoftmaxTensors(torch.zeros(len(words), width), torch.zeros(len(words)))
+    for lacking in (replace(pretrained, vocabulary=words), replace(pretrained, softmax=softmax, vocabulary=None)):
+        with pytest.raises(WeightsError, match="has no plain softmax with its words"):
+            lacking.with_words(3)
+    cut = replace(pretrained, softmax=softmax, vocabulary=words).with_words(3)
+    assert tuple(cut.vocabulary or ()) == words[:3]
