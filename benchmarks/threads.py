@@ -4,7 +4,9 @@
 
 The requests are lists of 1 to 32 sentences of 1 to 40 words, words drawn by frequency from the bundled model's
 vocabulary. Each round runs all requests by one thread and then by all threads, with empty word caches; the ratio is
-taken within a round, and the median counts. Exits with 1 where the threads get less done than one (ratio below 0.95).
+taken within a round, and the median counts. "CPU" is the processors' time for the same work, as a multiple of one
+thread's: what waiting for each other costs, on a busy machine too. Exits with 1 where the threads get less done than
+one (ratio below 0.95).
 """
 
 import argparse
@@ -105,15 +107,15 @@ def objects(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[Call, Callab
     yield "OnnxElmo", onnx
 
 
-def seconds(call: Call, given: list[Request], threads: int) -> float:
-    """The time that all requests take; a thread takes the next one when it is done."""
+def seconds(call: Call, given: list[Request], threads: int) -> tuple[float, float]:
+    """The time that all requests take, and that of the CPUs; a thread takes the next one when it is done."""
     numbers = count()
 
     def work() -> None:
         while (k := next(numbers)) < len(given):
             call(given[k])
 
-    begin = time.perf_counter()
+    begin, worked = time.perf_counter(), time.process_time()
     if threads == 1:
         work()
     else:
@@ -122,7 +124,7 @@ def seconds(call: Call, given: list[Request], threads: int) -> float:
             thread.start()
         for thread in running:
             thread.join()
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, time.process_time() - worked
 
 
 def main() -> None:
@@ -138,7 +140,7 @@ def main() -> None:
         f"{len(given)} requests of {words} words; torch {torch.__version__}, {torch.get_num_threads()} torch threads, "
         f"{'C' if c_library() else 'no C'}; thousand words a second, median of {options.rounds}"
     )
-    print(f"{'object':16} {'1 thread':>10} {f'{options.threads} threads':>10} {'ratio':>7}")
+    print(f"{'object':16} {'1 thread':>10} {f'{options.threads} threads':>10} {'ratio':>7} {'CPU':>7}")
     low = []
     scratch = tempfile.TemporaryDirectory()
     for name, make in objects(Path(scratch.name)):
@@ -152,9 +154,9 @@ def main() -> None:
             one = seconds(call, given, 1)
             forget()
             times.append((one, seconds(call, given, options.threads)))
-        ratio = statistics.median(one / many for one, many in times)
-        one, many = (words / 1000 / statistics.median(t[k] for t in times) for k in (0, 1))
-        print(f"{name:16} {one:10.1f} {many:10.1f} {ratio:7.2f}", flush=True)
+        ratio, work = (statistics.median(one[k] / many[k] for one, many in times) for k in (0, 1))
+        one, many = (words / 1000 / statistics.median(t[k][0] for t in times) for k in (0, 1))
+        print(f"{name:16} {one:10.1f} {many:10.1f} {ratio:7.2f} {1 / work:7.2f}", flush=True)
         if ratio < LEAST:
             low.append(name)
     scratch.cleanup()
