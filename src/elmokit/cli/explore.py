@@ -17,7 +17,7 @@ def explore(
         list[str] | None,
         typer.Option(
             metavar="FOLDER|NAME",
-            help="Task model to show; give it several times for several. Default: those that come with elmokit.",
+            help="Task model to show, before those that come with elmokit; give it several times for several.",
         ),
     ] = None,
     run: Annotated[

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from elmokit.analysis.neighbours import require_word
 from elmokit.encoders import Encoder
-from elmokit.errors import InputError
+from elmokit.errors import InputError, MissingExtraError
 from elmokit.explore.steps import Progress, Steps
 from elmokit.index import Index
 from elmokit.layers import LayerChoice
@@ -150,7 +150,7 @@ def methods() -> list[str]:
 def _umap(cloud: Cloud) -> dict[str, NDArray[np.float64]]:
     """The last layer by itself, and each layer below it begun from the points of the one above."""
     if not find_spec("umap"):
-        raise InputError("UMAP is not installed; run  pip install umap-learn  or choose pca")
+        raise MissingExtraError("the projection UMAP needs umap-learn", extra="umap")
     from umap import UMAP
 
     start: Any = "spectral"
@@ -161,7 +161,8 @@ def _umap(cloud: Cloud) -> dict[str, NDArray[np.float64]]:
             found[name] = np.zeros((len(vectors), 2))
             continue
         neighbours = min(15, len(vectors) - 1)
-        points = UMAP(n_neighbors=neighbours, metric="cosine", init=start, random_state=0).fit_transform(vectors)
+        made = UMAP(n_neighbors=neighbours, metric="cosine", init=start, random_state=0, n_jobs=1)  # a seed allows one
+        points = made.fit_transform(vectors)
         start = points
         middle = points - points.mean(axis=0)
         found[name] = middle / (np.abs(middle).max() or 1.0)

@@ -32,7 +32,7 @@ def prepare(
 ) -> tuple[FastAPI, Service, socket.socket, str]:
     """The app, its service, the bound socket, and the address of the page. Wrong folders are errors at once.
 
-    Without `tasks`, the task models that come with elmokit are shown, if they read the vectors of this encoder.
+    The task models that come with elmokit are shown behind `tasks`; each is loaded when it is first used.
     """
     opened = {name: Index.open(folder) for name, folder in named(indexes).items()}
     for folder in runs:
@@ -45,12 +45,12 @@ def prepare(
     bound = bind(host, port)
     try:
         loaded = Service.load(settings, model=[model] if model else ())
-        models = loaded.tasks if tasks else ready_tasks(loaded.encoder(), device)
-        service = Service(loaded.encoders, tasks=models, indexes=opened, settings=settings)
+        service = Service(loaded.encoders, tasks=loaded.tasks, indexes=opened, settings=settings)
         explorer = Explorer(
             service.encoder(),
             indexes=opened,
             tasks=service.tasks,
+            ready=ready_tasks(),
             runs=runs,
             probes=probes,
             model=model,

@@ -16,7 +16,8 @@ from elmokit.explore.cloud import Cloud
 from elmokit.explore.steps import Progress, Steps, finish, packed
 from elmokit.index import ENGLISH_STOP_WORDS, Index
 from elmokit.lm import LanguageModel
-from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.catalogue import CATALOGUE
+from elmokit.tasks.saved import TaskModel, read_description
 
 KEPT_BYTES = 384 << 20  # of clouds
 AT_ONCE = 1_500  # occurrences whose layers are computed without being asked for
@@ -27,7 +28,8 @@ STOP = frozenset(ENGLISH_STOP_WORDS)
 class Explorer:
     """A model, and what was given beside it: indexes, task models, training runs, probes. May be used by many threads.
 
-    Indexes and task models are known by their names. The language model is loaded when it is first needed.
+    Indexes and task models are known by their names. The language model, and the task models in the folders `ready`,
+    are loaded when they are first needed.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Explorer:
         *,
         indexes: Mapping[str, Index] | None = None,
         tasks: Mapping[str, TaskModel[Any, Any]] | None = None,
+        ready: Mapping[str, Path] | None = None,
         runs: Sequence[Path] = (),
         probes: Sequence[Path] = (),
         model: str | None = None,
@@ -43,11 +46,12 @@ class Explorer:
     ) -> None:
         self.encoder, self.model = encoder, model
         self.indexes, self.tasks = dict(indexes or {}), dict(tasks or {})
+        self.ready = {name: folder for name, folder in (ready or {}).items() if name not in self.tasks}
         self.runs = {_free(path.name, k): path for k, path in enumerate(runs)}
         self.probes = facts.read_probes(probes)
         self._load_lm = lm or self._own_lm
         self._lm: LanguageModel | None = None
-        self._lock = Lock()
+        self._lock, self._loading = Lock(), Lock()
         self._clouds: OrderedDict[tuple[Any, ...], Cloud] = OrderedDict()
         self._model_facts: dict[str, Any] | None = None
 
@@ -66,7 +70,7 @@ class Explorer:
                 {**facts.describe_index(name, index), "fits": index.manifest.model == self.encoder.fingerprint}
                 for name, index in self.indexes.items()
             ],
-            "tasks": [labels.describe_task(name, model) for name, model in self.tasks.items()],
+            "tasks": self._described_tasks(),
             "runs": list(self.runs),
             "probes": self.probes,
             "projections": cloud.methods(),
@@ -187,9 +191,13 @@ class Explorer:
         return change.rank_words(self._index(first), self._index(second), config=config)
 
     def answer(self, task: str, text: str, second: str = "") -> Steps[dict[str, Any]]:
+        if task not in self.tasks and task not in self.ready:
+            there = ", ".join([*self.tasks, *self.ready])
+            raise InputError(f"no task model {task!r}; there are {there or 'none'}")
         if task not in self.tasks:
-            raise InputError(f"no task model {task!r}; there are {', '.join(self.tasks) or 'none'}")
-        return labels.answer(self.tasks[task], text, second)
+            yield Progress(0, 1, "loading the task model", model=True)
+            self._load_task(task)
+        return (yield from labels.answer(self.tasks[task], text, second))
 
     def layers(self, index: str) -> Steps[dict[str, Any]]:
         return facts.context_by_layer(self.encoder, self._index(index))
@@ -217,6 +225,20 @@ class Explorer:
             )
         assert isinstance(self.encoder, Elmo)
         return LanguageModel(self.encoder.pretrained, device=self.encoder.device, tokenizer=self.encoder.tokenizer)
+
+    def _load_task(self, name: str) -> None:
+        with self._loading:
+            if name not in self.tasks:
+                stated = read_description(self.ready[name]).encoder
+                same = stated is not None and not stated.held and stated.fingerprint == self.encoder.fingerprint
+                self.tasks[name] = TaskModel.from_pretrained(
+                    self.ready[name], encoder=self.encoder if same else None, device=self.encoder.device
+                )
+
+    def _described_tasks(self) -> list[dict[str, Any]]:
+        own = [labels.describe_task(name, model) for name, model in self.tasks.items() if name not in self.ready]
+        ready = [labels.describe_saved(name, folder) for name, folder in self.ready.items()]
+        return own + sorted(ready, key=lambda one: (list(CATALOGUE).index(one["task"]), one["name"]))
 
     def _described(self) -> dict[str, Any]:
         if self._model_facts is None:

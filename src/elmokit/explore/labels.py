@@ -1,10 +1,14 @@
 """What the Tasks view shows: a task model's answer to a text, as one of a few forms that the page draws."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from elmokit.errors import InputError
 from elmokit.explore.steps import Progress, Steps
-from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.catalogue import load_task
+from elmokit.tasks.saved import TaskModel, read_description
+from elmokit.tasks.task import Task
 
 MOST_CHARACTERS = 20_000
 FORMS = {  # by the network's family
@@ -17,34 +21,45 @@ FORMS = {  # by the network's family
 }
 
 
-def form_of(model: TaskModel[Any, Any]) -> str:
+def form_of(task: Task[Any, Any]) -> str:
     """How the page draws the answers: spans, classes, answer, roles or clusters."""
-    families = (FORMS.get(kind.__name__) for kind in type(model.task).__mro__)
+    families = (FORMS.get(kind.__name__) for kind in type(task).__mro__)
     return next((form for form in families if form), "records")
 
 
 def describe_task(name: str, model: TaskModel[Any, Any]) -> dict[str, Any]:
     """A task model in facts: what it does, what it takes, what its mixes became."""
-    encoder = model.encoder
-    mixes = [
-        {
-            "place": place,
-            "shares": list(mix["shares"]),
-            "gamma": mix["gamma"],
-            "layers": _named(len(mix["shares"]), () if encoder is None else encoder.layer_names),
-        }
-        for place, mix in model.mixes.items()
-    ]
+    layers = () if model.encoder is None else model.encoder.layer_names
+    mixes = [(place, tuple(mix["shares"]), mix["gamma"]) for place, mix in model.mixes.items()]
+    return _facts(name, model.task, model.source, layers, mixes)
+
+
+def describe_saved(name: str, folder: Path) -> dict[str, Any]:
+    """The same of a model that comes with elmokit, by what its folder says: its weights are not read."""
+    stated = read_description(folder)
+    layers = () if stated.encoder is None else stated.encoder.layers
+    mixes = [(place, mix.shares, mix.gamma) for place, mix in stated.mixes.items()]
+    return _facts(name, load_task(stated.task), name, layers, mixes)
+
+
+def _facts(
+    name: str,
+    task: Task[Any, Any],
+    source: str,
+    layers: tuple[str, ...],
+    mixes: Sequence[tuple[str, tuple[float, ...], float]],
+) -> dict[str, Any]:
     return {
         "name": name,
-        "task": model.task.name,
-        "help": model.task.help,
-        "form": form_of(model),
-        "pairs": model.task.pairs,
-        "source": model.source,
-        "encoder": None if encoder is None else encoder.source,
-        "mixes": mixes,
-        "scores": dict(model.trained.best.scores) if model.trained else {},
+        "task": task.name,
+        "help": task.help,
+        "form": form_of(task),
+        "pairs": task.pairs,
+        "source": source,
+        "mixes": [
+            {"place": place, "shares": list(shares), "gamma": gamma, "layers": _named(len(shares), layers)}
+            for place, shares, gamma in mixes
+        ],
     }
 
 
@@ -61,7 +76,7 @@ def answer(model: TaskModel[Any, Any], text: str, second: str = "") -> Steps[dic
     examples = model.task.examples(given, model.tokenizer)
     found = model.predict_examples(examples)
     records = [model.task.record(example, one) for example, one in zip(examples, found, strict=True)]
-    return {"form": form_of(model), "text": text, "second": second, "records": records}
+    return {"form": form_of(model.task), "text": text, "second": second, "records": records}
 
 
 def _named(count: int, names: tuple[str, ...]) -> list[str]:

@@ -32,14 +32,9 @@ def load_task_model(source: str, known: Mapping[str, Encoder], device: str) -> T
     return TaskModel.from_pretrained(folder, encoder=encoder, device=device)
 
 
-def ready_tasks(encoder: Encoder, device: str) -> dict[str, TaskModel[Any, Any]]:
-    """The task models that come with elmokit and read the vectors of this encoder, by name."""
-    found: dict[str, TaskModel[Any, Any]] = {}
-    for one in list_bundled():
-        stated = read_description(one.folder).encoder if one.kind != "model" else None
-        if stated is not None and not stated.held and stated.fingerprint == encoder.fingerprint:
-            found[one.name] = TaskModel.from_pretrained(one.folder, encoder=encoder, device=device)
-    return found
+def ready_tasks() -> dict[str, Path]:
+    """The folders of the task models that come with elmokit, by name."""
+    return {one.name: one.folder for one in list_bundled() if one.kind != "model"}
 
 
 def load_indexed(index: Index, source: str | None, device: str) -> Encoder:
