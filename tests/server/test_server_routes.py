@@ -140,14 +140,11 @@ def test_the_shapes_of_text_embeddings_inference(full: Running, elmo: Elmo) -> N
         assert (answer.status_code, answer.json()["error_type"]) == (status, kind), answer.text
 
 
-def test_task_models_that_come_with_elmokit(
-    world: World, encoder: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_models_that_come_with_elmokit(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "BUNDLED", tmp_path / "models")
     shutil.copytree(world.tagger, tmp_path / "models" / "tasks" / "ready")
     monkeypatch.chdir(tmp_path)  # where no folder is called so
     service = Service.load(ServerSettings(task=("ready", "names=ready")), model=[str(world.model)])
     assert list(service.tasks) == ["ready", "names"]
     assert service.task("ready").encoder is service.encoder()  # loaded once
-    assert list(ready_tasks(service.encoder(), "cpu")) == ["ready"]
-    assert not ready_tasks(encoder, "cpu")  # it reads the vectors of another
+    assert ready_tasks() == {"ready": tmp_path / "models" / "tasks" / "ready"}
