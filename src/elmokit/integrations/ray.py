@@ -34,6 +34,7 @@ except ImportError as error:
 
 __all__ = ["RunReport", "embed", "index"]
 
+TRIES = 3
 INPUT = "input"  # where the rows of a dataset are kept, so that a second run sees them in the same order
 
 
@@ -254,12 +255,24 @@ def _cluster(address: str | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    own: dict[str, Any] = {"include_dashboard": False} if address is None else {"address": address}
-    ray.init(log_to_driver=False, logging_level="warning", **own)
+    _start({"include_dashboard": False} if address is None else {"address": address})
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _start(how: dict[str, Any]) -> None:
+    """Ray gives its processes 30 seconds to start, too little on a busy machine: they get more than one try."""
+    for left in reversed(range(TRIES)):
+        try:
+            ray.init(log_to_driver=False, logging_level="warning", **how)
+            return
+        except Exception as error:  # Ray raises plain ones
+            ray.shutdown()
+            if not left or "address" in how:
+                where = how.get("address", "on this machine")
+                raise InputError(f"Ray cannot be started ({where}): {error}") from error
 
 
 def _files(dataset: Any, folder: Path, *, restart: bool) -> list[str]:
