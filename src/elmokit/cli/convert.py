@@ -38,6 +38,10 @@ def convert(
     softmax_words: Annotated[
         int | None, typer.Option(min=1, help="Keep only this many words of the output layer, the most frequent.")
     ] = None,
+    calibrate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="With int4: choose the numbers for text like this; may be given again."),
+    ] = None,
     options: Annotated[Path | None, typer.Option(help="options.json, if it is not beside the weights.")] = None,
     vocabulary: Annotated[Path | None, typer.Option(help="vocab.txt, if it is not beside the weights.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
@@ -50,6 +54,7 @@ def convert(
         elmokit convert elmo-original/ my-elmo/
         elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
         elmokit convert my-elmo/ small/ --dtype int4 --softmax-words 30000
+        elmokit convert my-elmo/ small/ --dtype int4 --calibrate corpus.txt
         elmokit convert my-elmo/ for-allennlp/ --to official
         elmokit convert ner-model/ small-ner/ --dtype int8
 
@@ -65,6 +70,7 @@ def convert(
     from elmokit.tasks.saved import convert_task_model, is_task_model
     from elmokit.weights import Dtype, load_pretrained, save_pretrained
     from elmokit.weights.bundled import find_task_model
+    from elmokit.weights.calibrate import first_sentences, input_moments
 
     taken = [name for name in ("config.json", "options.json") if (output / name).exists()]
     if taken and not overwrite:
@@ -82,7 +88,14 @@ def convert(
     pretrained = replace(pretrained, extra=pretrained.extra | notes)
     if softmax_words is not None:
         pretrained = pretrained.with_words(softmax_words)
-    save_pretrained(pretrained, output, format=to.value, dtype=numbers, softmax=softmax, overwrite=overwrite)
+    moments = None
+    if calibrate:
+        if numbers != "int4" or to is Target.official:
+            raise WeightsError("--calibrate goes with --dtype int4, in elmokit's own format")
+        moments = input_moments(pretrained, first_sentences(pretrained, calibrate))
+    save_pretrained(
+        pretrained, output, format=to.value, dtype=numbers, softmax=softmax, overwrite=overwrite, moments=moments
+    )
     made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {_size(output)})"
     told.print(made, markup=False)
 

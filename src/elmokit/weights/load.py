@@ -1,8 +1,11 @@
 """`load_pretrained` and `save_pretrained`: the one place that decides what a source is and which reader takes it."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
+
+from torch import Tensor
 
 from elmokit.errors import InputError, WeightsError
 from elmokit.formats.atomic import atomic_folder
@@ -85,12 +88,14 @@ def save_pretrained(
     dtype: Dtype | None = None,
     softmax: bool = True,
     overwrite: bool = True,
+    moments: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Writes a model; returns its folder, which appears whole or not at all.
 
     A model that is in the folder already is replaced unless `overwrite` is False; other files, and a README.md that was
     not written by elmokit, stay. Without `dtype` every number keeps its type, and an official model comes back bit for
-    bit. The output layer is written where the model has one, unless `softmax` is False.
+    bit. The output layer is written where the model has one, unless `softmax` is False. With `moments` of
+    `elmokit.weights.calibrate` four bits are chosen for text like that.
     """
     folder = Path(folder).expanduser()
     if format not in DESCRIBES:
@@ -107,7 +112,7 @@ def save_pretrained(
                 card = folder / "README.md"
                 theirs = card.exists() and MARK not in card.read_text(encoding="utf-8", errors="replace")
                 name = None if theirs else folder.resolve().name
-                write_own(pretrained, draft, dtype=dtype, softmax=softmax, card=name)
+                write_own(pretrained, draft, dtype=dtype, softmax=softmax, card=name, moments=moments)
     except InputError as error:
         raise WeightsError(str(error)) from error
     except OSError as error:

@@ -46,13 +46,21 @@ from elmokit.weights.storage import Dtype, StoredTensors, digest_tensors, pack, 
 from elmokit.weights.symbols import LazyList, write_symbols
 
 
-def write_own(pretrained: Pretrained, folder: Path, *, dtype: Dtype | None, softmax: bool, card: str | None) -> None:
+def write_own(
+    pretrained: Pretrained,
+    folder: Path,
+    *,
+    dtype: Dtype | None,
+    softmax: bool,
+    card: str | None,
+    moments: Mapping[str, Tensor] | None = None,
+) -> None:
     """Writes the files; `card` is the model's name for a README.md, None for no such file."""
     tensors = dict(pretrained.tensors)
     output = pretrained.softmax if softmax else None
     if output is not None:
         tensors |= {f"{SOFTMAX}{name}": values for name, values in output.named.items()}
-    packed = pack(tensors, dtype)
+    packed = pack(tensors, dtype, moments=moments)
     digest, kind = _digest(packed), dtype or type_names(packed.values())
     codec = pretrained.codec
     shared = codec.words is not None and codec.words == pretrained.vocabulary

@@ -4,7 +4,9 @@ int8 and four bits are tensors `NAME` and `NAME.scale`; four bits are bytes (uin
 
 Four bits: groups of 64 numbers along the input, each group with a scale of 16 bits. A number is a whole one from -7 to
 7 times its group's scale. Two stand in a byte, each with 8 added: the first of a pair in the low four bits. Of several
-scales, from the group's largest number down to 0.7 of it, the one with the least squared error is taken.
+scales, from the group's largest number down to 0.7 of it, the one with the least squared error is taken. Where the
+second moments of the matrix's inputs are known (`weights.calibrate`), the numbers of a row are rounded one after the
+other, and those that follow make up for the error so far.
 """
 
 import zipfile
@@ -27,6 +29,7 @@ Dtype = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STEPS = 7
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+DAMPING = 0.01  # of the mean second moment, added to each: rare inputs do not decide
 PIECE = 1024  # rows at a time: nothing as large as the whole matrix is made
 
 
@@ -77,12 +80,16 @@ def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
 
 
 def pack(
-    tensors: Mapping[str, Tensor], dtype: Dtype | None, *, stacked: tuple[str, ...] = ("lstm.",)
+    tensors: Mapping[str, Tensor],
+    dtype: Dtype | None,
+    *,
+    stacked: tuple[str, ...] = ("lstm.",),
+    moments: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Tensors as they go into a file. int8: matrices become int8 with their scales, biases float16.
 
     int4: the same, but matrices whose input falls into whole groups become four bits. Names that begin as one of
-    `stacked` have the directions as their first axis.
+    `stacked` have the directions as their first axis. `moments` are those of the inputs, by name.
     """
     if dtype not in ("int8", "int4"):
         return {name: cast(values, dtype, name) for name, values in tensors.items()}
@@ -92,7 +99,9 @@ def pack(
         if values.ndim <= axes:
             packed[name] = cast(values, "float16", name)
         elif dtype == "int4" and fits(values):
-            packed[name], packed[name + SCALE] = quantise_groups(cast(values, "float32", name))
+            packed[name], packed[name + SCALE] = quantise_groups(
+                cast(values, "float32", name), (moments or {}).get(name)
+            )
         else:
             packed[name], packed[name + SCALE] = quantise(cast(values, "float32", name), axes=axes)
     return packed
@@ -150,18 +159,53 @@ def fits(values: Tensor) -> bool:
     return values.ndim > 1 and values.shape[-1] % GROUP == 0
 
 
-def quantise_groups(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Floats (..., K) to bytes (..., K / 2) and scales (..., K / 64)."""
+def quantise_groups(values: Tensor, moments: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Floats (..., K) to bytes (..., K / 2) and scales (..., K / 64).
+
+    `moments` are the second moments of what the rows are multiplied with: (K, K), or (R, K, K) for values (R, M, K).
+    """
+    if moments is not None and moments.ndim == 3:
+        parts = [quantise_groups(part, of_part) for part, of_part in zip(values, moments, strict=True)]
+        return torch.stack([packed for packed, _ in parts]), torch.stack([scales for _, scales in parts])
+    follow = None if moments is None else _corrections(moments)
     rows = values.reshape(-1, values.shape[-1])
     packed = torch.empty(len(rows), rows.shape[1] // 2, dtype=torch.uint8)
     scales = torch.empty(len(rows), rows.shape[1] // GROUP, dtype=torch.float16)
     for k in range(0, len(rows), PIECE):
         some = slice(k, k + PIECE)
-        whole, scales[some] = _rounded(rows[some].float().reshape(-1, scales.shape[1], GROUP))
+        piece = rows[some].float()
+        groups = piece.reshape(-1, scales.shape[1], GROUP)
+        whole, scales[some] = _rounded(groups) if follow is None else _rounded_in_turn(piece, follow)
         pairs = (whole + OFFSET).to(torch.uint8).view(len(whole), -1, 2)  # (n, K / 2, 2)
         packed[some] = pairs[..., 0] | (pairs[..., 1] << 4)
     leading = values.shape[:-1]
     return packed.view(*leading, -1), scales.view(*leading, -1)
+
+
+def _corrections(moments: Tensor) -> Tensor:
+    """What an error of 1 in each number asks of those after it, as an upper triangle (K, K)."""
+    moments = moments.double()
+    damped = moments + DAMPING * moments.diagonal().mean().clamp(min=1e-12) * torch.eye(len(moments))
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    return torch.linalg.cholesky(inverse, upper=True).float()
+
+
+def _rounded_in_turn(rows: Tensor, follow: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (n, K) to whole numbers (n, G, 64) and their scales (n, G), each number making up for those before it."""
+    rows, n = rows.clone(), len(rows)
+    whole = torch.empty(n, rows.shape[1] // GROUP, GROUP)
+    scales = torch.empty(n, rows.shape[1] // GROUP, dtype=torch.float16)
+    for g in range(scales.shape[1]):
+        first, end = g * GROUP, (g + 1) * GROUP
+        block, inside = rows[:, first:end], follow[first:end, first:end]
+        scales[:, g] = _rounded(block[:, None])[1][:, 0]
+        scale, errors = scales[:, g].float(), torch.empty(n, GROUP)
+        for j in range(GROUP):
+            whole[:, g, j] = (block[:, j] / scale).round_().clamp_(-STEPS, STEPS)
+            errors[:, j] = (block[:, j] - whole[:, g, j] * scale) / inside[j, j]
+            block[:, j + 1 :] -= errors[:, j, None] * inside[j, j + 1 :]
+        rows[:, end:] -= errors @ follow[first:end, end:]
+    return whole, scales
 
 
 def _rounded(groups: Tensor) -> tuple[Tensor, Tensor]:
