@@ -187,7 +187,8 @@ def _corrections(moments: Tensor) -> Tensor:
     moments = moments.double()
     damped = moments + DAMPING * moments.diagonal().mean().clamp(min=1e-12) * torch.eye(len(moments))
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    return torch.linalg.cholesky(inverse, upper=True).float()
+    upper: Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return upper.float()
 
 
 def _rounded_in_turn(rows: Tensor, follow: Tensor) -> tuple[Tensor, Tensor]:
