@@ -72,7 +72,7 @@ def drive(url: str, *groups: Group, seconds: float) -> list[Load]:
     """The groups' clients, all at once, in a process of their own."""
     plan = json.dumps({"url": url, "seconds": seconds, "groups": [asdict(group) for group in groups]})
     command = [sys.executable, str(Path(__file__).with_name("server_load.py"))]
-    made = json.loads(subprocess.run(command, input=plan, capture_output=True, text=True, check=True).stdout)
+    made = json.loads(subprocess.run(command, input=plan, stdout=subprocess.PIPE, text=True, check=True).stdout)
     share = made["cpu"] / max(result["seconds"] for result in made["results"])
     return [Load(Result(**result), share) for result in made["results"]]
 
@@ -109,6 +109,12 @@ def memory(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def processor(pid: int) -> float:
+    """Seconds of all its threads on a core so far. Others on the machine change it less than they change the clock."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def show(name: str, value: str) -> None:
     print(f"{name:<58} {value}", flush=True)
 
@@ -122,6 +128,7 @@ def main() -> None:
     parser.add_argument("--bert", help="sentence-embedding model for both; default: the MiniLM of the tests")
     parser.add_argument("--only", choices=("overload", "soak", "infinity"), help="leave the rest out")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end, too
 
     from elmokit import Elmo
 
@@ -247,6 +254,7 @@ def compare_infinity(program: str, bert: str, texts: list[str], seconds: float) 
     """The same sentence-embedding model behind infinity and behind elmokit, in turns."""
     groups = [texts[k : k + SENTENCES] for k in range(0, len(texts) - SENTENCES, SENTENCES)]
     found: dict[str, list[tuple[Load, Load]]] = {"infinity": [], "elmokit": []}
+    spent: dict[str, list[float]] = {"infinity": [0.0, 0.0], "elmokit": [0.0, 0.0]}
 
     def group(several: list[list[str]], name: str) -> Group:
         bodies = [
@@ -257,17 +265,24 @@ def compare_infinity(program: str, bert: str, texts: list[str], seconds: float) 
 
     for _ in range(2):
         for name, loads in found.items():
-            with infinity(program, bert) if name == "infinity" else served("-m", f"model=bert:{bert}") as (url, _):
+            with infinity(program, bert) if name == "infinity" else served("-m", f"model=bert:{bert}") as (url, pid):
                 many, ones = group(groups, name), group([[text] for text in texts], name)
                 drive(url, many, seconds=3)
-                loads.append((*drive(url, many, seconds=seconds), *drive(url, ones, seconds=seconds)))
+                marks = [processor(pid)]
+                (first,) = drive(url, many, seconds=seconds)
+                marks.append(processor(pid))
+                (second,) = drive(url, ones, seconds=seconds)
+                marks.append(processor(pid))
+                loads.append((first, second))
+                spent[name] = [spent[name][k] + marks[k + 1] - marks[k] for k in (0, 1)]
     for which, told in enumerate((f"{SENTENCES} sentences", "1 sentence")):
         for name, pairs in found.items():
             some = [pair[which] for pair in pairs]
             rates, p99 = [load.rate for load in some], [load.at(0.99) for load in some]
             wrong = sum(load.result.lost + load.result.doubled for load in some)
             rounds = f"{statistics.mean(rates):,.0f} words a second ({', '.join(f'{rate:,.0f}' for rate in rates)})"
-            line = f"{rounds}, p99 {statistics.mean(p99):.0f} ms, {wrong} wrong"
+            cost = 1e6 * spent[name][which] / sum(load.result.words for load in some)
+            line = f"{rounds}, p99 {statistics.mean(p99):.0f} ms, {wrong} wrong; {cost:.0f} us of a core a word"
             show(f"{name}: {CLIENTS} clients, {told} a request", line)
 
 

@@ -53,14 +53,14 @@ class Link:
     def __init__(self, address: tuple[str, int], group: int) -> None:
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.group = group
+        self.group, self.busy = group, False
         self.received = bytearray()
         self.wanted = 0  # bytes of the whole answer, once its headers are there
         self.began, self.name, self.texts, self.words = 0.0, b"", 0, 0
 
     def send(self, name: bytes, request: tuple[bytes, bytes, int, int]) -> None:
         head, body, self.texts, self.words = request
-        self.name, self.wanted = name, 0
+        self.name, self.wanted, self.busy = name, 0, True
         self.received.clear()
         self.began = time.perf_counter()
         self.socket.sendall(head + name + b"\r\n\r\n" + body)
@@ -89,7 +89,7 @@ class Drive:
         self.requests = [[self._request(group, *body) for body in group.bodies] for group in groups]
         self.at = [0] * len(groups)
         self.free: list[deque[Link]] = [deque() for _ in groups]
-        self.links: dict[int, Link] = {}  # under way, by file number
+        self.links: dict[int, Link] = {}  # by file number
         self.asleep: deque[tuple[float, int]] = deque()  # until when, and of which group
         self.poll = select.epoll()
         self.sent = 0
@@ -108,7 +108,7 @@ class Drive:
         for number, group in enumerate(self.groups):
             for _ in range(0 if group.rate else group.clients):
                 self._send(number)
-        while (now := time.perf_counter()) < ends or (self.links and now < ends + PATIENCE):
+        while (now := time.perf_counter()) < ends or (self._busy() and now < ends + PATIENCE):
             for number, group in enumerate(self.groups):
                 while group.rate and due[number] <= now < ends:
                     self.results[number].late.append(1e3 * (time.perf_counter() - due[number]))
@@ -121,31 +121,34 @@ class Drive:
                 self._read(self.links[file], ends)
         for result in self.results:
             result.seconds = time.perf_counter() - began
-        for link in self.links.values():
+        for link in self._busy():
             self.results[link.group].lost += 1
+
+    def _busy(self) -> list[Link]:
+        return [link for link in self.links.values() if link.busy]
 
     def _send(self, number: int) -> None:
         link = self.free[number].popleft() if self.free[number] else None
         if link is None:
             link = Link(self.address, number)
             self.poll.register(link.socket.fileno(), select.EPOLLIN)
+            self.links[link.socket.fileno()] = link
         requests = self.requests[number]
-        self.links[link.socket.fileno()] = link
         link.send(b"r%d" % self.sent, requests[self.at[number] % len(requests)])
         self.at[number] += 1
         self.sent += 1
 
     def _read(self, link: Link, ends: float) -> None:
         result, group = self.results[link.group], self.groups[link.group]
-        file = link.socket.fileno()
         try:
             if not link.complete():
                 return
-        except OSError:
-            result.lost += 1
-            self.poll.unregister(file)
-            del self.links[file]
-            link.socket.close()
+        except OSError:  # closed by the server, as it may do where nothing is under way
+            result.lost += link.busy
+            self._close(link)
+            return
+        if not link.busy:  # more than was asked for
+            result.doubled += 1
             return
         now = time.perf_counter()
         status = int(link.received[9:12])
@@ -157,7 +160,7 @@ class Drive:
             whole = whole and link.received.count(group.marker.encode()) == link.texts
             result.words += link.words
         result.doubled += not whole
-        del self.links[file]
+        link.busy = False
         self.free[link.group].append(link)
         if group.rate or now >= ends:
             return
@@ -165,6 +168,15 @@ class Drive:
             self.asleep.append((now + PAUSE, link.group))
         else:
             self._send(link.group)
+
+    def _close(self, link: Link) -> None:
+        self.poll.unregister(link.socket.fileno())
+        del self.links[link.socket.fileno()]
+        if not link.busy:
+            self.free[link.group].remove(link)
+        elif not self.groups[link.group].rate:  # the client goes on
+            self.asleep.append((time.perf_counter() + PAUSE, link.group))
+        link.socket.close()
 
 
 def main() -> None:
