@@ -75,6 +75,17 @@ def test_hugging_face(full: Running, elmo: Elmo) -> None:
     assert found == pytest.approx(elmo.similarity(TEXTS[0], TEXTS[1:]).tolist(), abs=1e-6)
 
 
+@pytest.mark.integration
+def test_llama_index_as_text_embeddings_inference(full: Running, elmo: Elmo) -> None:
+    pytest.importorskip("llama_index.embeddings.text_embeddings_inference")
+    from llama_index.embeddings.text_embeddings_inference import TextEmbeddingsInference
+
+    client = TextEmbeddingsInference(model_name="lm", base_url=full.url, timeout=120)
+    assert same(client.get_text_embedding_batch(TEXTS[:2]), elmo.encode(TEXTS[:2], normalise=True))
+    found = asyncio.run(client.aget_query_embedding(TEXTS[0]))
+    assert same(found, elmo.encode(TEXTS[0], normalise=True))
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
 def test_curl(full: Running) -> None:
     body = '{"input": "The cat."}'
