@@ -1,5 +1,6 @@
 """What the views get, against the same computed another way."""
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -15,9 +16,11 @@ from elmokit.errors import FormatError, InputError
 from elmokit.explore import Explorer
 from elmokit.explore.cloud import all_layers, gather, project
 from elmokit.explore.facts import read_probes, read_run
-from elmokit.explore.steps import Progress, finish, packed
+from elmokit.explore.router import _lines
+from elmokit.explore.steps import Progress, Steps, finish, packed
 from elmokit.index import Index
 from elmokit.lm import LanguageModel
+from elmokit.server import Service
 
 BANKS = ("He sat on the bank of the river.", "She paid it in at the bank.")
 
@@ -213,3 +216,30 @@ def test_the_word_to_begin_with_tells_something(explorer: Explorer, indexes: dic
     assert counts[first] == max(counts[word] for word in found["telling"] if len(word) >= 5)
     assert finish(explorer.words("whole", "ban"))["first"] == "banks"
     assert finish(explorer.words("empty")) == {"words": [], "telling": [], "first": ""}
+
+
+def test_a_page_that_goes_away_ends_its_work(elmo: Elmo) -> None:
+    done: list[int | str] = []
+
+    def steps() -> Steps[int]:
+        try:
+            for k in range(1000):
+                done.append(k)
+                yield Progress(k, 1000, "counting", model=bool(k % 2))
+        finally:
+            done.append("closed")
+        return 1
+
+    async def visit(service: Service) -> list[bytes]:
+        lines = _lines(service, steps(), None)
+        told = [await anext(lines) for _ in range(3)]
+        await lines.aclose()  # as the server does when the connection is gone
+        return told
+
+    service = Service({"en": elmo})
+    service.start()
+    try:
+        assert [json.loads(line) for line in asyncio.run(visit(service))][2] == {"progress": [2, 1000, "counting"]}
+    finally:
+        service.close()
+    assert done == [0, 1, 2, "closed"]

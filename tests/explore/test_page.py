@@ -248,6 +248,27 @@ def test_change_between_two_texts(visit: Visit) -> None:
     page.get_by_text("The two texts are the same").wait_for()
 
 
+def test_work_shows_a_sign_and_ends_when_the_user_moves_on(visit: Visit) -> None:
+    page = visit.go("?view=model")
+    held: list[Any] = []
+    page.route("**/explore/api/change", lambda route: held.append(route))  # the answer does not come
+    page.goto(visit.address + "?view=change&first=first&second=second&least=4")
+    page.locator("#status progress").wait_for()
+    assert page.locator("main").get_attribute("aria-busy") == "true"
+    with page.expect_event("requestfailed", lambda request: "api/change" in request.url):
+        page.get_by_role("button", name="Stop", exact=True).click()
+    page.locator("#status progress").wait_for(state="detached")
+    page.get_by_label("At least so often").fill("5")
+    page.keyboard.press("Enter")
+    page.locator("#status progress").wait_for()
+    with page.expect_event("requestfailed", lambda request: "api/change" in request.url):
+        page.get_by_role("link", name="Blank").click()
+    assert len(held) == 2
+    page.unroute_all(behavior="ignoreErrors")
+    visit.settled()
+    assert page.locator("#status progress").count() == 0
+
+
 def test_every_kind_of_task(visit: Visit) -> None:
     page = visit.go("?view=tasks")
     page.get_by_role("textbox", name="Text", exact=True).fill("Ann sees New York.")

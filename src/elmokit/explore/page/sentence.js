@@ -157,7 +157,7 @@ export function mount(root, context) {
     const table = () => [["", ...columns.map((one) => one.text)], ...rows.map((one, r) => [one.text, ...columns.map((_, c) => +map.values[r * columns.length + c].toFixed(4))])];
     matrix.replaceChildren(card("Every token against every token", [svg, note], saves("heat map", { svg: () => svg, csv: table })));
   }
-  const caption = (name) => `Layer ${name}: the darker, the more alike (cosine from 0 to 1).`;
+  const caption = (name) => `Layer ${name}: the stronger the colour, the more alike (cosine from 0 to 1).`;
 
   async function near(state) {
     const fitting = context.about.indexes.filter((one) => one.fits && one.occurrences);
