@@ -192,7 +192,7 @@ class TestFields:
         own, seen = self.command()
         done = CliRunner().invoke(own, ["x", "--layers=3", "--out", "y"])
         assert (seen["depth"], seen["output"]) == (3, "y")
-        assert "note: --layers is now --depth" in done.stderr
+        assert "note: --layers is now --depth" in done.output
         assert "note: --out is now --output" in done.stderr
 
     def test_help_shows_choices_and_defaults(self) -> None:

@@ -86,9 +86,9 @@ def token_pattern() -> re.Pattern[str]:
     letter, edge = "[^\\W\\d_]", "(?![^\\W_])"  # edge: a word ends here
     quote = "['’]"
     final = "\\.(?=[\\s\"”'’)\\]]*+\\Z)"  # the stop that ends the text
-    run = f"[^\\W_]++(?:[{marks()}]++[^\\W_]*+|_++[^\\W_]++)*+"
+    run = f"[^\\W_]++(?>(?:[{marks()}]++[^\\W_]*+|_++[^\\W_]++)*)"
     clitic = f"(?i:s|m|re|ve|ll|d|t){edge}"
-    word = f"{run}(?:{quote}(?!{clitic}){run})*+"
+    word = f"{run}(?>(?:{quote}(?!{clitic}){run})*)"
     fused = _any_of(_in_any_case(a + b for a, b in _FUSED))
     halves = "|".join(
         f"{first}(?={second}\\b)" for a, b in _FUSED for first in _in_any_case([a]) for second in _in_any_case([b])
@@ -105,10 +105,10 @@ def token_pattern() -> re.Pattern[str]:
         f'|(?:[\\w-]{{1,60}}+\\.){{1,6}}(?i:{_TOP_LEVEL})\\b(?:/[^\\s<>"“”]{{0,500}}[^\\s<>"“”.,;:!?\'’()\\[\\]])?'
         "(?![\\w@]|\\.\\w)"
         f"|[\\w-]{{1,60}}+\\.(?i:{_FILES})\\b"
-        "|[a-z]{1,40}+(?:\\.[a-z]{2,40}+){2,9}+"
+        "|[a-z]{1,40}+(?>(?:\\.[a-z]{2,40}+){2,9})"
     )
     abbreviated = (
-        f"(?:{letter}(?:\\.{letter}){{1,9}}+|{_DEGREES}){edge}(?:(?!{final})\\.)?"
+        f"(?:{letter}(?>(?:\\.{letter}){{1,9}})|{_DEGREES}){edge}(?:(?!{final})\\.)?"
         f"|(?:{_any_of(ABBREVIATIONS.split())})(?!{final})\\.(?!\\.)"
         f"|(?:{_any_of(BEFORE_NUMBER.split())})\\.(?=\\s*\\d)"
         f"|(?:{_any_of(DAYS.split())})\\.(?=,|\\s+(?:\\d|{_any_of(MONTHS.split())}))"
@@ -122,7 +122,7 @@ def token_pattern() -> re.Pattern[str]:
     number = (
         "\\+?\\d{1,4}(?:[-.]\\d{2,4}){2,3}(?![\\w-])"  # telephone numbers and dates
         "|\\d{3}[-/]\\d{3}-\\d{4}(?!\\w)|\\d{3}-\\d{4}(?!\\w)|\\d{5}-\\d{4}(?!\\w)"
-        f"|\\+?\\d++(?:[.,:/]\\d++)*+(?:(?={_UNITS})|(?:(?<=0){quote})?s{edge}|{run})?+"
+        f"|\\+?\\d++(?>(?:[.,:/]\\d++)*)(?>(?:(?={_UNITS})|(?:(?<=0){quote})?s{edge}|{run})?)"
     )
     apostrophe = (
         f"(?<=[^\\W_])[`'’](?i:s|m|re|ve|ll|d){edge}"

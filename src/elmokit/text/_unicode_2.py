@@ -74,7 +74,7 @@ def _token_pattern() -> re.Pattern[str]:
     """The one expression that finds the next token; the names of its groups are the kinds."""
     mark = f"[{marks()}]"
     letter = f"[^\\W_{_HAN}{_HIRAGANA}{_KATAKANA}{_THAI_LAO}{_KHMER}{_MYANMAR}]"
-    run = f"{letter}++(?:{mark}++{letter}*+)*+"
+    run = f"{letter}++(?>(?:{mark}++{letter}*+)*)"
     edge = f"(?![^\\W_])(?!{mark})"
     final = "\\.(?=[\\s\"”'’)\\]]*+\\Z)"  # the stop that ends the text
     quote = "['’]"
@@ -87,23 +87,23 @@ def _token_pattern() -> re.Pattern[str]:
         "|(?<![\\w@#])[@#][^\\W\\d]\\w{1,80}+"
     )
     abbreviation = (
-        f"(?<![^\\W_]){alpha}(?:\\.{alpha}){{1,9}}+{edge}(?:(?!{final})\\.)?"
-        f"|(?<![^\\W_])(?!{vowel}){alpha}(?:(?!{vowel}){alpha}){{1,2}}+\\.(?=\\s+[^\\W_])"
+        f"(?<![^\\W_]){alpha}(?>(?:\\.{alpha}){{1,9}}){edge}(?:(?!{final})\\.)?"
+        f"|(?<![^\\W_])(?!{vowel}){alpha}(?>(?:(?!{vowel}){alpha}){{1,2}})\\.(?=\\s+[^\\W_])"
         f"|(?<![^\\W_])[^\\W\\d_a-z]\\.(?=\\s+[^\\W\\d_])"
     )
-    number = f"\\+?\\d{{1,4}}+(?:[-.]\\d{{2,4}}+){{2,4}}+(?![\\w-])|\\d++(?:[.,:/]\\d++)*+(?:{run})?"
+    number = f"\\+?\\d{{1,4}}+(?>(?:[-.]\\d{{2,4}}+){{2,4}})(?![\\w-])|\\d++(?>(?:[.,:/]\\d++)*)(?:{run})?"
     before = f"(?:(?!{vowel})[{_LATIN}]|[{_LATIN}]{{1,4}}(?:(?!{vowel})[{_LATIN}]|[uU]))"
     elision = f"(?<![^\\W_]){before}{quote}(?=(?:{vowel}|[hH])[{_LATIN}])"
     # Before n't or an ending, the word is what is left.
     stem = f"[{_LATIN}]{{1,12}}?(?=(?i:n{quote}t){edge})"
-    word = f"{run}(?:['’·‧\u05f3\u05f4](?!{ending}){run})*+"
+    word = f"{run}(?>(?:['’·‧\u05f3\u05f4](?!{ending}){run})*)"
     character = (
         f"[{_HAN}]{mark}*+"
-        f"|(?:[{_HIRAGANA}ー]{mark}*+)++"
-        f"|(?:[{_KATAKANA}]{mark}*+)++"
-        f"|[\u0e40-\u0e44\u0ec0-\u0ec4]?[{_THAI_LAO}]{mark}*+(?:[\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3]{mark}*+)*+"
-        f"|[{_KHMER}]{mark}*+(?:(?<=\u17d2)[{_KHMER}]{mark}*+)*+"
-        f"|[{_MYANMAR}]{mark}*+(?:(?<=\u1039)[{_MYANMAR}]{mark}*+|[\u1000-\u1021](?=\u103a){mark}++)*+"
+        f"|(?>(?:[{_HIRAGANA}ー]{mark}*+)+)"
+        f"|(?>(?:[{_KATAKANA}]{mark}*+)+)"
+        f"|[\u0e40-\u0e44\u0ec0-\u0ec4]?[{_THAI_LAO}]{mark}*+(?>(?:[\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3]{mark}*+)*)"
+        f"|[{_KHMER}]{mark}*+(?>(?:(?<=\u17d2)[{_KHMER}]{mark}*+)*)"
+        f"|[{_MYANMAR}]{mark}*+(?>(?:(?<=\u1039)[{_MYANMAR}]{mark}*+|[\u1000-\u1021](?=\u103a){mark}++)*)"
     )
     clitic = f"(?<=[^\\W\\d_]){quote}{ending}|(?<=[^\\W\\d_])(?i:n{quote}t){edge}"
     return re.compile(

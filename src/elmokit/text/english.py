@@ -44,8 +44,8 @@ from elmokit.text.sentence import Sentence, cut_all
 
 # The look-behind keeps it linear: a run of marks is entered at its first mark only.
 _CANDIDATE = re.compile(
-    r"(?<![.!?…])(?<![.!?…]\s)(?P<stop>[.!?…]++(?:\s[.!?…]++)*+)"
-    r"(?P<close>[\])}\"'”’»]*+(?:\s*+[:;=][-'’o]?[)(DP](?!\w)|\s*+\^_\^)?+)"
+    r"(?<![.!?…])(?<![.!?…]\s)(?P<stop>[.!?…]++(?>(?:\s[.!?…]++)*))"
+    r"(?P<close>[\])}\"'”’»]*+(?>(?:\s*+[:;=][-'’o]?[)(DP](?!\w)|\s*+\^_\^)?))"
     r"\s++"
     r"|\n\s*+"
 )

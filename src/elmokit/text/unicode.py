@@ -59,23 +59,23 @@ def _token_pattern() -> re.Pattern[str]:
     """The one expression that finds the next token."""
     mark = f"[{marks()}]"
     letter = f"[^\\W_{_HAN}{_HIRAGANA}{_KATAKANA}{_THAI_LAO}{_KHMER}{_MYANMAR}]"
-    run = f"{letter}++(?:{mark}++{letter}*+)*+"
+    run = f"{letter}++(?>(?:{mark}++{letter}*+)*)"
     address = (
         "(?:https?://|www\\.)[!-~]{0,2000}[A-Za-z0-9/&=#~%+_-]"
         "|[A-Za-z0-9._%+-]{1,64}+@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
     )
     return re.compile(
         f"{address}"
-        f"|\\d++(?:[.,:]\\d++)*+(?:{run})?"
-        f"|{run}(?:['’·‧\u05f3\u05f4]{run})*+"
+        f"|\\d++(?>(?:[.,:]\\d++)*)(?:{run})?"
+        f"|{run}(?>(?:['’·‧\u05f3\u05f4]{run})*)"
         f"|[{_HAN}]{mark}*+"
-        f"|(?:[{_HIRAGANA}ー]{mark}*+)++"
-        f"|(?:[{_KATAKANA}]{mark}*+)++"
+        f"|(?>(?:[{_HIRAGANA}ー]{mark}*+)+)"
+        f"|(?>(?:[{_KATAKANA}]{mark}*+)+)"
         # A vowel written before its consonant, the consonant, marks, vowels written after it.
-        f"|[\u0e40-\u0e44\u0ec0-\u0ec4]?[{_THAI_LAO}]{mark}*+(?:[\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3]{mark}*+)*+"
+        f"|[\u0e40-\u0e44\u0ec0-\u0ec4]?[{_THAI_LAO}]{mark}*+(?>(?:[\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3]{mark}*+)*)"
         # A consonant, the consonants stacked below it, marks; in Myanmar also a final consonant, marked as one.
-        f"|[{_KHMER}]{mark}*+(?:(?<=\u17d2)[{_KHMER}]{mark}*+)*+"
-        f"|[{_MYANMAR}]{mark}*+(?:(?<=\u1039)[{_MYANMAR}]{mark}*+|[\u1000-\u1021](?=\u103a){mark}++)*+"
+        f"|[{_KHMER}]{mark}*+(?>(?:(?<=\u17d2)[{_KHMER}]{mark}*+)*)"
+        f"|[{_MYANMAR}]{mark}*+(?>(?:(?<=\u1039)[{_MYANMAR}]{mark}*+|[\u1000-\u1021](?=\u103a){mark}++)*)"
         f"|{emoji()}"
         f"|([-=*#+~_.!?…])\\1++"
         f"|\\S{mark}*+"
@@ -116,7 +116,7 @@ def emoji() -> str:
     """An expression for one emoji as it is seen: a flag, or a picture with its modifiers and what is joined to it."""
     picture = "[\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
     modified = f"{picture}[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
-    return f"[\U0001f1e6-\U0001f1ff]{{2}}|{modified}(?:\u200d{modified})*+"
+    return f"[\U0001f1e6-\U0001f1ff]{{2}}|{modified}(?>(?:\u200d{modified})*)"
 
 
 def _class(belongs: Callable[[int], bool]) -> str:
