@@ -193,7 +193,7 @@ class TestFields:
         done = CliRunner().invoke(own, ["x", "--layers=3", "--out", "y"])
         assert (seen["depth"], seen["output"]) == (3, "y")
         assert "note: --layers is now --depth" in done.output
-        assert "note: --out is now --output" in done.stderr
+        assert "note: --out is now --output" in done.output
 
     def test_help_shows_choices_and_defaults(self) -> None:
         own, _ = self.command(without=("model",))
