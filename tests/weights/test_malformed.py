@@ -306,7 +306,8 @@ def test_only_a_plain_softmax_with_its_words_can_be_cut() -> None:
     width = pretrained.config.lstm.projection_dim
     softmax = SoftmaxTensors(torch.zeros(len(words), width), torch.zeros(len(words)))
     for lacking in (replace(pretrained, vocabulary=words), replace(pretrained, softmax=softmax, vocabulary=None)):
-        with pytest.raises(WeightsError, match="has no plain softmax with its words"):
-            lacking.with_words(3)
+        for source, named in (("here", "here"), ("", "the model")):
+            with pytest.raises(WeightsError, match=f"{named}: has no plain softmax with its words"):
+                replace(lacking, source=source).with_words(3)
     cut = replace(pretrained, softmax=softmax, vocabulary=words).with_words(3)
     assert tuple(cut.vocabulary or ()) == words[:3]
