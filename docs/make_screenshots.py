@@ -43,7 +43,7 @@ ALL = {
     "tasks": "?view=tasks",
     "model": "?view=model",
 }
-READ = 60_000_000  # characters of a corpus
+READ = 60_000_000  # bytes of a corpus
 LINES, LONGEST = 120, 600  # of each word; characters
 
 
@@ -66,11 +66,12 @@ def choose_lines(source: Path) -> list[str]:
     wanted = re.compile(rf"\b(?:{'|'.join(WORDS)})\b")
     with lzma.open(source, "rt", encoding="utf-8") as lines:
         for line in lines:
-            read += len(line)
+            read += len(line.encode())
             if read > READ:
                 break
-            if len(line) < LONGEST and wanted.search(line):
-                word = next((w for w in re.findall(r"[a-z]+", line.lower()) if w in WORDS and counts[w] < LINES), None)
+            if len(line) <= LONGEST and wanted.search(line):
+                words = (re.sub("[^a-z]", "", word.lower()) for word in line.split())
+                word = next((word for word in words if word in WORDS and counts[word] < LINES), None)
                 if word is not None:
                     counts[word] += 1
                     found.append(line)
@@ -88,6 +89,9 @@ def take(page: Any, address: str, path: Path, *, whole: bool) -> None:
     page.wait_for_timeout(700)
     page.wait_for_selector("main:not([aria-busy])")
     page.wait_for_timeout(900)  # points move to their places
+    if not whole and page.locator("table[aria-label='Words by change']").count():  # the table, and all of the cloud
+        page.evaluate("document.querySelector('.cloud + .row').scrollIntoView({ block: 'end' })")
+        page.wait_for_timeout(300)
     page.screenshot(path=path, full_page=whole)
     with Image.open(path) as picture:
         few = picture.convert("RGB").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)

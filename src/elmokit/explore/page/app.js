@@ -116,7 +116,7 @@ function code() {
   const { python, command } = current.view.code(read());
   const block = (title, text) => [
     h("div", { class: "head" }, h("h2", {}, title), h("button", { type: "button", class: "small", onclick: (event) => navigator.clipboard.writeText(text).then(() => (event.target.textContent = "Copied")) }, "Copy")),
-    h("pre", { tabindex: 0, "aria-label": title }, text),
+    h("pre", { tabindex: 0, role: "group", "aria-label": title }, text),
   ];
   const dialog = h("dialog", { "aria-label": "The code for this view", onclose: () => dialog.remove() }, block("Python", python), block("Command", command), h("form", { method: "dialog" }, h("button", { class: "main" }, "Close")));
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());

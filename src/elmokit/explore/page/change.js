@@ -78,6 +78,7 @@ export function mount(root, context) {
         list.hidden = false;
         const now = context.state;
         table(now);
+        ranked.classList.toggle("chosen", Boolean(now.word)); // room for the cloud
         if (!now.word) return (uses.element.hidden = true);
         uses.element.hidden = false;
         await uses.show({ indexes: [now.first, now.second], word: now.word, limit: LIMIT }, now);

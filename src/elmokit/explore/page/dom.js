@@ -45,7 +45,7 @@ export const percent = (p) => (p >= 0.1 ? `${(100 * p).toFixed(0)}%` : p >= 0.00
 export const count = (n) => n.toLocaleString("en");
 
 /** Lines to type into a terminal. */
-export const terminal = (text) => h("pre", { tabindex: 0, "aria-label": "Commands" }, text);
+export const terminal = (text) => h("pre", { tabindex: 0, role: "group", "aria-label": "Commands" }, text);
 
 /** The end, or the beginning, of a text: whole words, at most so many characters. */
 export function ending(text, most) {
