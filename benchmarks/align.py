@@ -83,14 +83,13 @@ def align(given: argparse.Namespace, models: list[str | Path], halves: list[Path
     sentences = [sentence for line in lines for sentence in encoders[1].tokenizer.split(line)]
     before = retrieve_tokens(*encoders, sentences)
     for limit in given.limits:
-        first, second = (
-            replace(one, words=one.words[:limit], vectors=one.vectors[:limit]) for one in made
-        )  # the most frequent
+        first, second = (replace(one, words=one.words[:limit], vectors=one.vectors[:limit]) for one in made)
         found = align_anchors(first, second, config=AlignConfig(search_words=limit))
         found.alignment.save(given.folder / f"map-{limit}")
         after = retrieve_tokens(encoders[0].aligned(found.alignment), encoders[1], sentences)
         about = found.alignment.about
-        print(f"\nthe {limit:,} most frequent words: seed {about.seed_pairs:,}, {about.pairs:,} after {about.rounds}")
+        rounds = f"{about.pairs:,} pairs after {about.rounds} rounds" if about.rounds else "no round of refinement"
+        print(f"\nthe {limit:,} most frequent words; seed of {about.seed_pairs:,} pairs, {rounds}")
         print(f"{'layer':8} {'words':>6}  at 1   at 5   same place: before, after  among the word's: before, after")
         for name, one in found.translations.items():
             places = [(o, n) for o, n in zip(before, after, strict=True) if n.layer == name]

@@ -3,6 +3,8 @@
     python benchmarks/vietnamese.py vietnamese/ [--shared ../shared] [--device cuda] [--jobs 3]
     python benchmarks/vietnamese.py vietnamese/ --only train --minutes 1.5 --jobs 3 --device cuda
     python benchmarks/vietnamese.py vietnamese/ --only judge [--model MODEL]
+    python benchmarks/vietnamese.py vietnamese/ --preset medium --dropout 0.25 --minutes 3.2
+        --flags="--optimizer muon --learning-rate 0.004 --schedule constant --decay 0.7 --valid-every 1500 --patience 0"
     python benchmarks/vietnamese.py trial/ --lines 300 --preset tiny --steps 6 --trial-steps 3
         --seeds 1 --sentences 60 --tag-epochs 1
 
@@ -20,6 +22,7 @@ to 3 (`--only train`) and 4 to 6 (`--only judge`) can be run apart, on two machi
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -138,13 +141,27 @@ def train_model(given: argparse.Namespace, text: Path) -> None:
     def tried(dropout: float) -> float:
         return float(once(folder / f"trial-{dropout}.json", lambda: trial(dropout)))
 
-    first = tried(DROPOUTS[0])  # it prepares the text
-    with ThreadPoolExecutor(given.jobs) as pool:
-        trials = dict(zip(DROPOUTS, (first, *pool.map(tried, DROPOUTS[1:])), strict=True))
-    dropout = min(DROPOUTS, key=lambda rate: trials[rate])
+    dropout = given.dropout
+    if dropout is None:
+        first = tried(DROPOUTS[0])  # it prepares the text
+        with ThreadPoolExecutor(given.jobs) as pool:
+            trials = dict(zip(DROPOUTS, (first, *pool.map(tried, DROPOUTS[1:])), strict=True))
+        dropout = min(DROPOUTS, key=lambda rate: trials[rate])
     length = ("--steps", given.steps) if given.steps else ("--epochs", given.epochs)
     length = ("--minutes", given.minutes) if given.minutes else length
-    elmokit("pretrain", text, "-o", folder / "run", *common, *length, "--dropout", dropout, "--patience", 4)
+    elmokit(
+        "pretrain",
+        text,
+        "-o",
+        folder / "run",
+        *common,
+        *length,
+        "--dropout",
+        dropout,
+        "--patience",
+        4,
+        *shlex.split(given.flags),
+    )
 
 
 def main() -> None:
@@ -158,6 +175,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="of the long run; 0: by its epochs")
     parser.add_argument("--minutes", type=float, default=0, help="of the long run, instead of epochs")
     parser.add_argument("--trial-steps", type=int, default=1500)
+    parser.add_argument("--dropout", type=float, help="of the long run; default: the short runs choose it")
+    parser.add_argument("--flags", default="", help="more of `elmokit pretrain`, for the long run")
     parser.add_argument("--only", choices=("train", "judge"), help="steps 1 to 3, or 4 to 6, alone")
     parser.add_argument("--model", type=Path, help="judge this one; default: that of the long run")
     parser.add_argument("--jobs", type=int, default=1, help="short runs and taggers at once")

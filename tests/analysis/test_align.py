@@ -76,6 +76,26 @@ class TestMaps:
 
         assert precision(refined.alignment) > max(precision(seeds_only.alignment), 0.9)
 
+    def test_words_that_strong_directions_hide_are_found_in_the_common_space(self) -> None:
+        """A few large directions that the models do not share; the words differ in the others."""
+        rng = np.random.default_rng(6)
+        shared = rng.normal(size=(300, 2, 20))
+        x, y = (np.concatenate([shared + 0.3 * rng.normal(size=shared.shape), own], axis=2) for own in
+                6 * rng.normal(size=(2, 300, 2, 4)))  # fmt: skip
+        found = align_anchors(anchors(x), anchors(y), config=AlignConfig(rounds=0))
+        assert found.translations["common"].at_1 > 0.95
+        assert found.translations["all"].at_1 < 0.5
+        lexicon = found.lexicon()
+        assert [entry.word for entry in lexicon] == list(WORDS)
+        assert np.mean([entry.word == entry.translation for entry in lexicon]) > 0.95
+
+    def test_with_too_few_pairs_to_judge_it_there_is_no_common_space(self) -> None:
+        x = some_vectors()
+        y, _ = rotated(x, noise=0.2, seed=7)
+        found = align_anchors(anchors(x), anchors(y), [(word, word) for word in WORDS[:40]])
+        assert found.translations.keys() == {"0", "1", "all"}
+        assert np.mean([entry.word == entry.translation for entry in found.lexicon()]) > 0.5
+
     def test_another_width(self) -> None:
         x, y = some_vectors(width=8), some_vectors(seed=5, width=12)
         found = align_anchors(anchors(x), anchors(y))

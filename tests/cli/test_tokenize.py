@@ -31,3 +31,15 @@ def test_that_of_a_model(cli: Cli, model_folder: Path) -> None:
 def test_what_is_not_there(cli: Cli, name: str) -> None:
     done = cli("tokenize", "text", "--tokenizer", name)
     assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_learnt_abbreviations(cli: Cli, tmp_path: Path) -> None:
+    lines = [f"Then Prof. {name} left. He slept and then he woke." for name in ("Alder", "Brook", "Cole") * 20]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    done = cli("tokenize", tmp_path / "text.txt", "--learn", tmp_path / "learnt.txt")
+    assert done.code == 0
+    assert "1 abbreviations" in done.err
+    done = cli("tokenize", "Prof. Cole left.", "--tokenizer", f"unicode@2+abbreviations:{tmp_path / 'learnt.txt'}")
+    assert done.out == "Prof. Cole left .\n"
+    done = cli("tokenize", "text", "--tokenizer", f"unicode@2+abbreviations:{tmp_path / 'none'}")
+    assert (done.code, done.err.count("\n")) == (2, 1)

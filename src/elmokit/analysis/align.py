@@ -6,19 +6,23 @@
 3. With all layers mapped, words that are each other's nearest neighbour become the next round's pairs. Near is by CSLS
    (Conneau et al. 2018): the cosine, less how near the two words are to everything. Rounds go on while a tenth of the
    seed, which no map is fitted on, comes nearer together; so a round that makes things worse is not taken.
+4. Words are compared with words in the common space of the two (`analysis.common`), if more words of that tenth find
+   their partner there than by the maps.
 
 Another part of the seed is held out for the test: the precision of word translation is measured on it. No map is fitted
 on these pairs as such; later rounds may find them by themselves, as they may any.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.anchors import Anchors
+from elmokit.analysis.common import common_space
 from elmokit.config import Count, Positive, Share, check
 from elmokit.encoders.alignment import AlignedModels, Alignment
 from elmokit.errors import FormatError, InputError
@@ -56,12 +60,21 @@ class Translation:
     words: int
 
 
+class Entry(NamedTuple):
+    """A word, the nearest word of the target, and how near: twice the cosine less the mean nearness of each (CSLS)."""
+
+    word: str
+    translation: str
+    score: float
+
+
 @dataclass(frozen=True)
 class Found:
     """An alignment and what was measured: translation by each layer's vectors, and by all layers together."""
 
     alignment: Alignment
-    translations: dict[str, Translation]  # by layer, and "all"
+    translations: dict[str, Translation]  # by layer, "all", and "common" where the common space is the better one
+    lexicon: Callable[[], list[Entry]] = field(repr=False, compare=False)  # each source word's translation
 
 
 def read_word_list(path: str | Path) -> list[Pair]:
@@ -115,7 +128,17 @@ def align_anchors(
         if later <= score + 1e-4:
             break
         maps, fitted, rounds, score, mutual = refined, mutual, rounds + 1, later, found
-    translations = _translations(x, y, maps, tested, source, target, config)
+    right = _right_answers(tested, source, target, config)
+    views = _views(x, y, maps, source.layer_names)
+    best = "all"
+    common = {"common": _flat_pair(*common_space(x, y, fitted))} if len(checked) >= 5 else {}
+    if common and _hits(*common["common"], checked, config) > _hits(*views["all"], checked, config):
+        views, best = views | common, "common"
+    translations = {
+        name: _precision(mapped, keys[: config.search_words], right, config.neighbours)
+        for name, (mapped, keys) in views.items()
+        if right
+    }
     scores = {f"{name} at {k}": getattr(t, f"at_{k}") for name, t in translations.items() for k in (1, 5)}
     about = AlignedModels(
         source.model,
@@ -132,7 +155,13 @@ def align_anchors(
     means, others = source.vectors.mean(axis=0), target.vectors.mean(axis=0)  # (L, D), (L, E)
     long, wide = (np.linalg.norm(a.vectors - m, axis=2).mean(axis=0) for a, m in ((source, means), (target, others)))
     scales = np.divide(wide, long, out=np.ones_like(long), where=long > 0)  # (L,)
-    return Found(Alignment(maps, means, others, scales.astype(np.float32), about), translations)
+    alignment = Alignment(maps, means, others, scales.astype(np.float32), about)
+    mapped, keys = views[best]
+    return Found(
+        alignment,
+        translations,
+        lambda: _lexicon(mapped, keys[: config.search_words], source.words, target.words, config.neighbours),
+    )
 
 
 def csls(queries: Vectors, keys: Vectors, *, neighbours: int) -> Vectors:
@@ -208,31 +237,58 @@ def _pair_score(
     return float(score.mean()), np.stack([rows, there[rows]], axis=1)
 
 
-def _translations(
-    x: Vectors, y: Vectors, maps: Vectors, tested: Sequence[Pair], source: Anchors, target: Anchors, config: AlignConfig
-) -> dict[str, Translation]:
-    """Of the held-out words; by each layer and by all of them."""
+def _right_answers(pairs: Sequence[Pair], source: Anchors, target: Anchors, config: AlignConfig) -> dict[int, set[int]]:
+    """Rows of the target that translate each row of the source."""
     right: dict[int, set[int]] = {}
-    for a, b in _places(tested, source, target).tolist():
+    for a, b in _places(pairs, source, target).tolist():
         if b < config.search_words:
             right.setdefault(a, set()).add(b)
-    if not right:
-        return {}
-    rows, y = np.array(list(right)), y[: config.search_words]
-    views = {name: slice(k, k + 1) for k, name in enumerate(source.layer_names)} | {"all": slice(None)}
-    return {
-        name: _precision(_mapped(x[:, view], maps[view]), _flat(y[:, view]), rows, right, config.neighbours)
-        for name, view in views.items()
-    }
+    return right
 
 
-def _precision(
-    mapped: Vectors, keys: Vectors, rows: NDArray[np.int64], right: dict[int, set[int]], neighbours: int
-) -> Translation:
+def _views(x: Vectors, y: Vectors, maps: Vectors, names: Sequence[str]) -> dict[str, tuple[Vectors, Vectors]]:
+    """Mapped source words and target words: of each layer, and of all of them."""
+    parts = {name: slice(k, k + 1) for k, name in enumerate(names)} | {"all": slice(None)}
+    return {name: (_mapped(x[:, part], maps[part]), _flat(y[:, part])) for name, part in parts.items()}
+
+
+def _flat_pair(first: Vectors, second: Vectors) -> tuple[Vectors, Vectors]:
+    return _flat(first), _flat(second)
+
+
+def _hits(mapped: Vectors, keys: Vectors, pairs: NDArray[np.int64], config: AlignConfig) -> float:
+    """The share of pairs (n, 2) whose second is the nearest to the first, among the most frequent words."""
+    scores = csls(mapped[: config.refine_words], keys[: config.refine_words], neighbours=config.neighbours)
+    inside = pairs[(pairs < min(scores.shape)).all(axis=1)]
+    return float((scores[inside[:, 0]].argmax(axis=1) == inside[:, 1]).mean()) if len(inside) else 0.0
+
+
+def _crowd(mapped: Vectors, keys: Vectors, neighbours: int) -> Vectors:
+    """How near each row of keys is to its nearest rows of the other. (m,)"""
+    parts = [_nearest_mean(keys[at : at + BLOCK] @ mapped.T, neighbours) for at in range(0, len(keys), BLOCK)]
+    return np.concatenate(parts)
+
+
+def _lexicon(
+    mapped: Vectors, keys: Vectors, words: Sequence[str], others: Sequence[str], neighbours: int
+) -> list[Entry]:
+    """The nearest target word of each source word, by CSLS."""
+    crowd, found = _crowd(mapped, keys, neighbours), []
+    for at in range(0, len(mapped), BLOCK):
+        cosines = mapped[at : at + BLOCK] @ keys.T
+        scores = 2 * cosines - _nearest_mean(cosines, neighbours)[:, None] - crowd[None]
+        best = scores.argmax(axis=1)
+        near = scores[np.arange(len(best)), best]
+        found += [
+            Entry(words[at + k], others[int(row)], float(score))
+            for k, (row, score) in enumerate(zip(best, near, strict=True))
+        ]
+    return found
+
+
+def _precision(mapped: Vectors, keys: Vectors, right: dict[int, set[int]], neighbours: int) -> Translation:
     """How often a right answer is among the first, by CSLS over all words of both sides."""
-    crowd = np.zeros(len(keys), dtype=np.float32)  # how near each target word is to the source's words
-    for at in range(0, len(keys), BLOCK):
-        crowd[at : at + BLOCK] = _nearest_mean(keys[at : at + BLOCK] @ mapped.T, neighbours)
+    crowd, rows = _crowd(mapped, keys, neighbours), np.array(list(right))
     hits_1 = hits_5 = 0
     for at in range(0, len(rows), BLOCK):
         some = rows[at : at + BLOCK]

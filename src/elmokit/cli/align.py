@@ -33,6 +33,10 @@ def align(
         str | None,
         typer.Option(metavar="TEXT", help="Text that both models read: is each word found again in the other model?"),
     ] = None,
+    lexicon: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write each word of MODEL1, its translation and its score here."),
+    ] = None,
     min_count: Annotated[int, typer.Option(help="Only words with this many occurrences.", min=1)] = 5,
     limit: Annotated[int, typer.Option(help="Words of each text, the most frequent.", min=10)] = 20_000,
     rounds: Annotated[int, typer.Option(help="Rounds of refinement at most; 0: the seed's map.", min=0)] = 5,
@@ -49,12 +53,14 @@ def align(
 
     Each word's mean vector in its text is its anchor. From pairs of words (the seed), an orthogonal map is found for
     each layer. Words that are then each other's nearest become the next round's pairs. A part of the seed is held out
-    to test how often a word's translation is the nearest word, or among the five nearest (by CSLS).
+    to test how often a word's translation is the nearest word, or among the five nearest (by CSLS): by each layer's
+    map, by all, and in the common space of the two, in which words alone can be compared.
     """
     from elmokit.analysis.align import AlignConfig, align_anchors, read_word_list
     from elmokit.analysis.retrieval import retrieve_tokens
     from elmokit.cli.inputs import read_inputs
     from elmokit.encoders import load_encoder
+    from elmokit.formats.atomic import write_text
 
     config = AlignConfig(rounds=rounds, test=test, search_words=limit)
     pairs = None if words is None else read_word_list(words)
@@ -66,6 +72,8 @@ def align(
     )
     found = align_anchors(first, second, pairs, config=config)
     found.alignment.save(folder)
+    if lexicon is not None:
+        write_text(lexicon, "".join(f"{e.word}\t{e.translation}\t{e.score:.4f}\n" for e in found.lexicon()))
     retrieved: list[tuple[Retrieval | None, Retrieval]] = []
     if same_text is not None:
         sentences = list(read_inputs([same_text], tokenizer=encoders[1].tokenizer, lines=lines))

@@ -1,5 +1,6 @@
 """`elmokit tokenize`: how text is cut into sentences and words."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +15,13 @@ def tokenize(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text, files, or - for standard input.")],
     tokenizer: Annotated[
         str,
-        typer.Option(help="english, unicode, unicode@2, whitespace; +nfc, +lower, +digits; python:..., command:..."),
+        typer.Option(help="english, unicode, unicode@2 ...; +nfc, +lower, +digits, +abbreviations:FILE; python:..."),
     ] = "",
     explain: Annotated[bool, typer.Option("--explain", help="One token a line, with its place and its kind.")] = False,
+    learn: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Cut nothing: learn the abbreviations of the text, and write them here."),
+    ] = None,
     lines: LinesOption = Lines.paragraphs,
     model: EncoderOption = None,
     json_output: Json = False,
@@ -28,6 +33,9 @@ def tokenize(
         elmokit tokenize text.txt \\
           --tokenizer python:pyvi.ViTokenizer:spacy_tokenize
         elmokit tokenize text.txt -m my-elmo/
+        elmokit tokenize corpus.txt --learn abbreviations.txt
+        elmokit tokenize text.txt \\
+          --tokenizer unicode@2+abbreviations:abbreviations.txt
 
     The tokenizer is the one named, else that of the model, else english. --explain says of each token where it stands
     and which kind it is; the kinds of unicode@2 are its rules.
@@ -35,6 +43,9 @@ def tokenize(
     from elmokit.cli.inputs import read_inputs
     from elmokit.cli.show import print_json
 
+    if learn is not None:
+        _learn(texts, learn)
+        return
     cut = _chosen(tokenizer, model)
     for sentence in read_inputs(texts, tokenizer=cut, lines=lines):
         if json_output:
@@ -48,6 +59,19 @@ def tokenize(
             typer.echo("")
         else:
             typer.echo(" ".join(sentence.tokens))
+
+
+def _learn(texts: list[str], path: Path) -> None:
+    from elmokit.cli.inputs import read_inputs
+    from elmokit.formats.atomic import write_text
+    from elmokit.text import load_tokenizer
+    from elmokit.text.abbreviations import learn_abbreviations, lists_as_text
+
+    lines = read_inputs(texts, tokenizer=load_tokenizer("whitespace"), lines=Lines.paragraphs)
+    abbreviations, starters = learn_abbreviations(sentence.as_text for sentence in lines)
+    write_text(path, lists_as_text(abbreviations, starters))
+    said = f"{len(abbreviations)} abbreviations and {len(starters)} words that begin sentences are in {path}"
+    typer.echo(f"{said}; use them with  --tokenizer unicode@2+abbreviations:{path}", err=True)
 
 
 def _chosen(name: str, model: str | None) -> "Tokenizer":

@@ -6,6 +6,7 @@ from functools import cached_property
 from elmokit.errors import InputError
 from elmokit.text._custom import NormalisedTokenizer, load_own, runs_code
 from elmokit.text._unicode_2 import UnicodeTokenizer2
+from elmokit.text.abbreviations import ABBREVIATIONS, parse_lists
 from elmokit.text.english import EnglishTokenizer
 from elmokit.text.sentence import Sentence, Tokenizer, WhitespaceTokenizer, unescape_treebank
 from elmokit.text.unicode import UnicodeTokenizer
@@ -20,8 +21,8 @@ _KINDS: tuple[type[Tokenizer], ...] = (
 )  # of each name, the first version is what the name alone means: text is cut as it was before
 TOKENIZERS = tuple(dict.fromkeys(kind.name for kind in _KINDS))
 GRAMMAR = (
-    f"{', '.join(TOKENIZERS)}, or unicode@2; with +nfc, +lower, +digits behind it; python:package.module:function; "
-    "command:PROGRAM"
+    f"{', '.join(TOKENIZERS)}, or unicode@2; with +nfc, +lower, +digits, +abbreviations:FILE behind it; "
+    "python:package.module:function; command:PROGRAM"
 )
 
 
@@ -30,6 +31,7 @@ def load_tokenizer(name: str, version: int | None = None) -> Tokenizer:
 
     english, unicode, whitespace   as they are in this package; unicode@2 names a version
     unicode@2+nfc+lower+digits     tokens composed (NFC), in small letters, digits as 0
+    unicode@2+abbreviations:FILE   with lists that `elmokit tokenize --learn FILE` made; they are kept in the name
     python:package.module:name     a function that is given text and gives tokens, or sentences of tokens
     command:program --option       a program that reads text and writes a sentence per line, tokens between spaces
     """
@@ -43,7 +45,12 @@ def load_tokenizer(name: str, version: int | None = None) -> Tokenizer:
     known = [kind for kind in _KINDS if kind.name == base]
     if not known:
         raise InputError(f"no tokenizer {name!r}; available are {GRAMMAR}")
-    found = next((kind for kind in known if asked is None or kind.version == asked), known[-1])()
+    lists = [change for change in changes if change.startswith(ABBREVIATIONS)]
+    changes = [change for change in changes if change not in lists]
+    kind = next((kind for kind in known if asked is None or kind.version == asked), known[-1])
+    if lists and (len(lists) > 1 or kind is not UnicodeTokenizer2):
+        raise InputError(f"tokenizer {name[:80]!r}; abbreviations are learnt once, for unicode@2")
+    found: Tokenizer = UnicodeTokenizer2(parse_lists(lists[0])) if lists else kind()
     return _required(NormalisedTokenizer(found, changes) if changes else found, asked)
 
 

@@ -13,11 +13,14 @@ English endings behind an apostrophe.
   (1960s, 20th), host and file names in ASCII (example.com, notes.txt), @names, #tags and emoticons.
 - Arabic, Hebrew and Indic words keep their marks and joiners, and the hyphen-like maqaf and the kashida stay as in
   version 1; scripts without spaces are cut as there.
+- With lists that were learnt from a text (`text.abbreviations`), the abbreviations in them keep their stop too, unless
+  it ends the text. A sentence ends behind them, and behind letters with stops, where a starter follows.
 """
 
 import re
-from functools import cache
+from functools import lru_cache
 
+from elmokit.text.abbreviations import Lists
 from elmokit.text.sentence import Sentence, cut_all
 from elmokit.text.unicode import (
     _HAN,
@@ -37,9 +40,11 @@ _VOWELS = (
 )
 _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
 _BEFORE = re.compile(r"(?<![^\W_])(?:\d{1,2}|[^\W\d_]{1,3}|(?:[^\W\d_]\.){1,9}[^\W\d_])$")  # where it is that short
+_WORD_BEFORE = re.compile(r"(?<![^\W_])[^\W\d_]+(?:\.[^\W\d_]+)*$")
+_WORD_AFTER = re.compile(r"[^\W\d_]+")
 KINDS = {
     "address": "web or mail address, host or file name, @name, #tag",
-    "abbreviation": "letters with stops, or a short word without a vowel and its stop",
+    "abbreviation": "letters with stops, a short word without a vowel and its stop, or one that was learnt",
     "number": "digits with separators between them",
     "elision": "elided word before a vowel",
     "clitic": "ending with its apostrophe",
@@ -56,21 +61,42 @@ class UnicodeTokenizer2:
     name = "unicode"
     version = 2
 
+    def __init__(self, lists: Lists | None = None) -> None:
+        self.lists = lists
+        if lists is not None:
+            self.name = f"unicode+{lists.named}"
+            self._short, self._starters = frozenset(lists.abbreviations), frozenset(lists.starters)
+
+    @property
+    def _token(self) -> re.Pattern[str]:
+        return _token_pattern(self.lists.abbreviations if self.lists else ())
+
     def tokenize(self, text: str) -> Sentence:
         """One sentence, whatever it contains, with offsets into `text`."""
-        return Sentence.cut(text, map(re.Match.span, _token_pattern().finditer(text)))
+        return Sentence.cut(text, map(re.Match.span, self._token.finditer(text)))
 
     def split(self, text: str) -> list[Sentence]:
         """A paragraph or document as its sentences; each is cut into the tokens that `tokenize` gives for its text."""
-        return cut_all(text, sentence_spans(text, _goes_on), _token_pattern())
+        return cut_all(text, sentence_spans(text, _goes_on if self.lists is None else self._goes_on), self._token)
 
     def kinds(self, text: str) -> list[str]:
         """Which of `KINDS` each token of `tokenize` is."""
-        return [match.lastgroup or "mark" for match in _token_pattern().finditer(text)]
+        return [match.lastgroup or "mark" for match in self._token.finditer(text)]
+
+    def _goes_on(self, text: str, match: re.Match[str]) -> bool:
+        """The same, with lists."""
+        before = _WORD_BEFORE.search(text, max(0, match.start() - 40), match.start())
+        if match["stop"] != "." or before is None or not text[match.end()].isalpha():
+            return _goes_on(text, match)
+        following = _WORD_AFTER.match(text, match.end())
+        starts = following is not None and following[0] in self._starters
+        if before[0] in self._short or "." in before[0]:
+            return not starts
+        return _goes_on(text, match)
 
 
-@cache
-def _token_pattern() -> re.Pattern[str]:
+@lru_cache(maxsize=16)
+def _token_pattern(learnt: tuple[str, ...] = ()) -> re.Pattern[str]:
     """The one expression that finds the next token; the names of its groups are the kinds."""
     mark = f"[{marks()}]"
     letter = f"[^\\W_{_HAN}{_HIRAGANA}{_KATAKANA}{_THAI_LAO}{_KHMER}{_MYANMAR}]"
@@ -91,6 +117,10 @@ def _token_pattern() -> re.Pattern[str]:
         f"|(?<![^\\W_])(?!{vowel}){alpha}(?>(?:(?!{vowel}){alpha}){{1,2}})\\.(?=\\s+[^\\W_])"
         f"|(?<![^\\W_])[^\\W\\d_a-z]\\.(?=\\s+[^\\W\\d_])"
     )
+    if learnt:
+        longest_first = "|".join(map(re.escape, sorted(learnt, key=lambda word: (-len(word), word))))
+        shape = f"(?={alpha}{{1,8}}+(?>(?:\\.{alpha}{{1,8}}+)*)\\.)"  # turns most words away at once
+        abbreviation += f"|(?<![^\\W_])(?<!\\.){shape}(?:{longest_first})(?!{final})\\.(?!\\.)"
     number = f"\\+?\\d{{1,4}}+(?>(?:[-.]\\d{{2,4}}+){{2,4}})(?![\\w-])|\\d++(?>(?:[.,:/]\\d++)*)(?:{run})?"
     before = f"(?:(?!{vowel})[{_LATIN}]|[{_LATIN}]{{1,4}}(?:(?!{vowel})[{_LATIN}]|[uU]))"
     elision = f"(?<![^\\W_]){before}{quote}(?=(?:{vowel}|[hH])[{_LATIN}])"
