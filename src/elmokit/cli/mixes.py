@@ -9,13 +9,16 @@ from elmokit.cli.flags import Json, Plot
 
 
 def mixes(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Folders of trained task models.")],
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL", help="Folders of task models, or names of ready-made ones.")
+    ],
     plot: Plot = None,
     json_output: Json = False,
 ) -> None:
     """Show the layer weights that task models learned.
 
-        elmokit mixes ner/ pos/ qa/ --plot mixes.svg
+        elmokit mixes ner pos chunk
+        elmokit mixes my-ner/ my-qa/ --plot mixes.svg
 
     A mix adds up the layers by weights that sum to 1, and scales the sum by gamma; both are learned with the task.
     """
@@ -24,8 +27,9 @@ def mixes(
 
     from elmokit.analysis.mixes import read_mixes
     from elmokit.cli.show import print_json
+    from elmokit.weights.bundled import find_task_model
 
-    found = read_mixes(models)
+    found = read_mixes([find_task_model(model) for model in models])
     if json_output:
         print_json(
             {"model": mix.model, "weights": dict(zip(mix.names, mix.shares, strict=True)), "gamma": mix.gamma}

@@ -39,6 +39,7 @@ from elmokit.tasks.words import SPECIAL, WordReader, WordVocabulary, describe_mi
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights.bundled import find_task_model, list_bundled
 from elmokit.weights.load import BUNDLED
+from elmokit.weights.pretrained import Unfilled
 from elmokit.weights.storage import Dtype
 from elmokit.weights.symbols import read_symbols, write_symbols
 
@@ -318,10 +319,11 @@ def read_description(folder: Path) -> Description:
 def _load_network(task: Task[Any, Any], folder: Path, stated: Description) -> Network[Any, Any]:
     path, source = folder / WEIGHTS, f"{folder / CONFIG}: network"
     _compare(path, stated.weights)
-    with torch.device("meta"):  # shapes alone: a damaged width must not take all memory
+    with torch.device("meta"), Unfilled():  # shapes alone: a damaged width must not take all memory
         outline = task.network.from_plain(stated.network, source=source, error=WeightsError).state_dict()
     weights = read_weights(path, outline, described=CONFIG, advice=COPY)
-    network = task.network.from_plain(stated.network, source=source, error=WeightsError)
+    with Unfilled():
+        network = task.network.from_plain(stated.network, source=source, error=WeightsError)
     network.load_state_dict(weights)
     return network
 

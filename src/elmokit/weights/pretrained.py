@@ -115,7 +115,7 @@ class Pretrained:
         return cls(model.config, tensors, **fields)
 
 
-class _Unfilled(TorchFunctionMode):
+class Unfilled(TorchFunctionMode):
     """Layers without their random start. Drawing it for an outline would import torch's compiler, for seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -126,7 +126,7 @@ class _Unfilled(TorchFunctionMode):
 
 def outline(config: BiLMConfig) -> BiLM:
     """The network with parameters that have shapes but no memory."""
-    with torch.device("meta"), _Unfilled():
+    with torch.device("meta"), Unfilled():
         return BiLM(config)
 
 
@@ -134,7 +134,7 @@ def outline_adaptive(words: int, width: int, cutoffs: tuple[int, ...]) -> Adapti
     """The same for an adaptive softmax; cutoffs that do not fit are refused."""
     if not cutoffs or list(cutoffs) != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= words:
         raise WeightsError(f"cutoffs {cutoffs} of an adaptive softmax, expected ascending ones below {words} words")
-    with torch.device("meta"), _Unfilled():
+    with torch.device("meta"), Unfilled():
         return AdaptiveSoftmax(words, width, cutoffs=cutoffs)
 
 
