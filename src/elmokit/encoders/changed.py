@@ -8,7 +8,10 @@ from elmokit.errors import ElmokitError, ElmokitWarning, InputError
 from elmokit.weights.load import BUNDLED, bundled_models
 
 # Models that came with elmokit, by fingerprint: name, and a commit that has it.
-CAME_WITH = {"43a960e2611f3d199c1069d75cad914e": ("en", "f5ec1dd")}
+CAME_WITH = {
+    "43a960e2611f3d199c1069d75cad914e": ("en", "f5ec1dd"),
+    "f0a21dac7f4146ff79090a2dae78663e": ("en", "ea04bf9"),
+}
 
 
 def check_same_encoder(
