@@ -10,7 +10,7 @@ from elmokit.weights.load import BUNDLED, bundled_models
 # Models that came with elmokit, by fingerprint: name, and a commit that has it.
 CAME_WITH = {
     "43a960e2611f3d199c1069d75cad914e": ("en", "f5ec1dd"),
-    "f0a21dac7f4146ff79090a2dae78663e": ("en", "ea04bf9"),
+    "f0a21dac7f4146ff79090a2dae78663e": ("en", "7ca4d2d"),
 }
 
 
