@@ -31,7 +31,10 @@ def test_align_then_embed(cli, texts: tuple[Path, Path], tmp_path: Path) -> None
     made = folders[0] / "aligned" / "model1"
     assert f"-m aligned:{made}" in done.err
     assert "(alignment)" in cli("verify", made).out
-    done = cli(*given, "--json", "-o", tmp_path / "map")
+    done = cli(*given, "--json", "-o", tmp_path / "map", "--lexicon", tmp_path / "lexicon.txt")
+    entries = [line.split("\t") for line in (tmp_path / "lexicon.txt").read_text(encoding="utf-8").splitlines()]
+    assert len(entries) == 20
+    assert all(len(entry) == 3 and -2 <= float(entry[2]) <= 4 for entry in entries)
     records = [json.loads(line) for line in done.out.splitlines()]
     assert records[-1]["seed_pairs"] == 16
     assert {r["layer"] for r in records if "layer" in r} >= {"all"}
