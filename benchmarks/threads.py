@@ -116,14 +116,11 @@ def seconds(call: Call, given: list[Request], threads: int) -> tuple[float, floa
             call(given[k])
 
     begin, worked = time.perf_counter(), time.process_time()
-    if threads == 1:
-        work()
-    else:
-        running = [threading.Thread(target=work) for _ in range(threads)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
+    running = [threading.Thread(target=work) for _ in range(threads)]  # one, too: each starts helpers of its own
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
     return time.perf_counter() - begin, time.process_time() - worked
 
 

@@ -28,6 +28,8 @@ class Turn:
 
     On CUDA work only begins when it is called for, so a thread that runs in another stream than the thread before it
     also waits, on the device, for what that one began. A copy, or one in another process, is a turn of its own.
+
+    It is also for work that keeps Python or all cores busy, of which threads at once get less done than one.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:

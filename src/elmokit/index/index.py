@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.encoders.batches import Turn
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.given import Given, read_request
@@ -147,7 +148,7 @@ class Index:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder, self._turn = Path(folder), Turn()
         self._view = View(self.folder)
 
     def _look(self) -> View:
@@ -316,7 +317,8 @@ class Index:
             raise InputError(
                 f"vectors of {given.shape[1]} given, but those of {self.folder} have {view.manifest.width}"
             )
-        return view.search(given, k=k, exact=exact) if rows is None else view.search_rows(given, rows, k=k)
+        with self._turn:
+            return view.search(given, k=k, exact=exact) if rows is None else view.search_rows(given, rows, k=k)
 
     def verify(self) -> bool:
         """Compare all files with their checksums; damage is a FormatError. False where some have none (0.1.0)."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from elmokit.encoders.batches import BatchRunner
+from elmokit.encoders.batches import BatchRunner, Turn
 from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.static._fasttext import FastTextTable
 from elmokit.encoders.static.load import load_table, table_of
@@ -134,15 +134,18 @@ class StaticRunner(BatchRunner):
 
     def __init__(self, encoder: Static, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)
-        self.encoder = encoder
+        self.encoder, self.turn = encoder, Turn()
 
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
+        with self.turn:
+            return self._stack(sentences)
+
+    def _stack(self, sentences: Sequence[Sentence]) -> LayerStack:
         places: dict[str, int] = {}
-        lengths = torch.tensor([len(s) for s in sentences])  # (B,)
-        index = torch.zeros(len(sentences), int(lengths.max()) if sentences else 0, dtype=torch.int64)  # (B, T)
+        index = np.zeros((len(sentences), max(map(len, sentences), default=0)), dtype=np.int64)  # (B, T)
         for row, sentence in zip(index, sentences, strict=True):
-            row[: len(sentence)] = torch.tensor([places.setdefault(w, len(places) + 1) for w in sentence.tokens])
-        rows = torch.from_numpy(self.encoder.vectors(list(places)))  # (U - 1, D)
-        table = torch.cat([rows.new_zeros(1, rows.shape[1]), rows]).to(self.device, self.dtype)  # (U, D), 0 for padding
-        mask = index > 0  # (B, T)
-        return LayerStack(table[index.to(self.device)][None], mask.to(self.device), NAMES)
+            row[: len(sentence)] = [places.setdefault(word, len(places) + 1) for word in sentence.tokens]
+        rows = self.encoder.vectors(list(places))  # (U - 1, D)
+        table = np.concatenate([np.zeros((1, rows.shape[1]), dtype=rows.dtype), rows])  # (U, D), 0 for padding
+        values = torch.from_numpy(table[index]).to(self.device, self.dtype)  # (B, T, D)
+        return LayerStack(values[None], torch.from_numpy(index > 0).to(self.device), NAMES)
