@@ -39,7 +39,7 @@ ALL = {
     "blank": "?view=blank",
     "scored": "?view=blank&text=He drank a cup of hot algebra.",
     "word": "?view=word&index={second}",
-    "change": "?view=change&word=following",
+    "change": "?view=change&word=cell",
     "tasks": "?view=tasks",
     "model": "?view=model",
 }
