@@ -42,6 +42,12 @@ def convert(
         list[str] | None,
         typer.Option(metavar="TEXT", help="With int4: choose the numbers for text like this; may be given again."),
     ] = None,
+    cell_dim: Annotated[
+        int | None, typer.Option(min=1, help="Make the LSTMs wider: cells in each. The model computes the same.")
+    ] = None,
+    projection_dim: Annotated[
+        int | None, typer.Option(min=1, help="Make the vectors wider: numbers in each direction's.")
+    ] = None,
     options: Annotated[Path | None, typer.Option(help="options.json, if it is not beside the weights.")] = None,
     vocabulary: Annotated[Path | None, typer.Option(help="vocab.txt, if it is not beside the weights.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
@@ -56,11 +62,15 @@ def convert(
         elmokit convert my-elmo/ small/ --dtype int4 --softmax-words 30000
         elmokit convert my-elmo/ small/ --dtype int4 --calibrate corpus.txt
         elmokit convert my-elmo/ for-allennlp/ --to official
+        elmokit convert my-elmo/ wider/ --cell-dim 4096 --projection-dim 512
         elmokit convert ner-model/ small-ner/ --dtype int8
 
     A conversion from official to elmokit's format and back gives the same files, bit for bit, unless --dtype changes
     the numbers. ELMoForManyLangs models cannot become official ones, since that format has no place for their
     dictionaries.
+
+    A wider model predicts what the narrow one did, until `elmokit finetune` trains it further: new cells and numbers
+    begin with fresh weights that nothing reads yet.
     """
     from dataclasses import replace
 
@@ -71,6 +81,7 @@ def convert(
     from elmokit.weights import Dtype, load_pretrained, save_pretrained
     from elmokit.weights.bundled import find_task_model
     from elmokit.weights.calibrate import first_sentences, input_moments
+    from elmokit.weights.widen import widen
 
     taken = [name for name in ("config.json", "options.json") if (output / name).exists()]
     if taken and not overwrite:
@@ -78,16 +89,19 @@ def convert(
     numbers: Dtype | None = None if dtype is None else dtype.value
     told = Console(highlight=False, stderr=True, soft_wrap=True)
     if is_task_model(folder := find_task_model(model)):
-        if to is Target.official or softmax_words is not None or options or vocabulary or revision:
+        if to is Target.official or options or vocabulary or revision or softmax_words or cell_dim or projection_dim:
             raise WeightsError(f"{folder}: a task model; of the options, only --dtype and --overwrite fit it")
         convert_task_model(folder, output, dtype=numbers)
         told.print(f"{folder} is now {output} ({_size(output)})", markup=False)
         return
     pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary)
+    came = pretrained.format
     notes = {name: value for name, value in (("licence", licence), ("language", language)) if value is not None}
     pretrained = replace(pretrained, extra=pretrained.extra | notes)
     if softmax_words is not None:
         pretrained = pretrained.with_words(softmax_words)
+    if cell_dim is not None or projection_dim is not None:
+        pretrained = widen(pretrained, cell_dim=cell_dim, projection_dim=projection_dim)
     moments = None
     if calibrate:
         if numbers != "int4" or to is Target.official:
@@ -96,7 +110,7 @@ def convert(
     save_pretrained(
         pretrained, output, format=to.value, dtype=numbers, softmax=softmax, overwrite=overwrite, moments=moments
     )
-    made = f"{pretrained.source} ({pretrained.format}) is now {output} ({to.value}, {_size(output)})"
+    made = f"{pretrained.source} ({came}) is now {output} ({to.value}, {_size(output)})"
     told.print(made, markup=False)
 
 
