@@ -84,9 +84,8 @@ class StoredArrays:
         values, kind = self.arrays[name], self.kinds[name]
         if mode == "int8" and kind == "int8":
             return Int8Array(values, self._float(name + SCALE))
-        if kind == "uint8":  # four bits go as int8 in every mode
-            whole = groups_as_int8(values, self._float(name + SCALE))
-            return whole if mode == "int8" else _rounded(dequantise(whole), mode)
+        if mode == "int8" and kind == "uint8":
+            return groups_as_int8(values, self._float(name + SCALE))
         if mode == "bfloat16" and kind == "bfloat16":
             return values
         wide = self.floats(name)

@@ -2,7 +2,7 @@
 
 On CUDA and in float64 that is `Pretrained.build`. On a CPU the LSTMs, the highways and the token projection multiply in
 the chosen mode, int8 included, and everything between the products is float32, as are the layers that come out.
-Weights stored as int8 go into int8 products as they are.
+Weights stored as int8 go into int8 products as they are; into all others go the numbers of the file, widened exactly.
 """
 
 import torch
@@ -33,20 +33,20 @@ def inference_model(pretrained: Pretrained, *, device: torch.device, dtype: torc
     for k, layer in enumerate(model.lstm):
         assert isinstance(layer, LstmLayer)
         model.lstm[k] = inference_lstm(
-            _stored(pretrained, f"lstm.{k}.weight_x"),
-            _stored(pretrained, f"lstm.{k}.weight_h"),
+            _matrix(pretrained, f"lstm.{k}.weight_x", dtype),
+            _matrix(pretrained, f"lstm.{k}.weight_h", dtype),
             pretrained.tensors[f"lstm.{k}.bias"],
-            None if layer.projection is None else _stored(pretrained, f"lstm.{k}.projection"),
+            None if layer.projection is None else _matrix(pretrained, f"lstm.{k}.projection", dtype),
             layer.config.rules,
             dtype,
         )
     if (tokens := _compiled_tokens(pretrained, model.tokens, dtype)) is not None:
         setattr(model, "tokens", tokens)  # noqa: B010 - it stands in for one
     linears = {f"{name}.weight" for name, part in model.named_modules() if isinstance(part, nn.Linear)}
-    rounded = linears if dtype != torch.float32 else set()
     for name, _ in list(model.named_parameters()):
         owner, _, attribute = name.rpartition(".")
-        known = widened(_stored(pretrained, name), dtype) if name in rounded else pretrained.tensors[name].float()
+        mode = dtype if name in linears else torch.float32
+        known = widened(_matrix(pretrained, name, mode), mode)
         setattr(model.get_submodule(owner), attribute, nn.Parameter(known, requires_grad=False))
     return model.eval()
 
@@ -58,7 +58,7 @@ def _compiled_tokens(pretrained: Pretrained, encoder: TokenEncoder, dtype: torch
         return None
 
     def linear(name: str) -> tuple[Matrix, Tensor]:
-        return _stored(pretrained, f"tokens.{name}.weight"), held[f"tokens.{name}.bias"]
+        return _matrix(pretrained, f"tokens.{name}.weight", dtype), held[f"tokens.{name}.bias"]
 
     ready = inference_tokens(
         held["tokens.characters.weight"],
@@ -83,6 +83,9 @@ def usual_mode(pretrained: Pretrained, device: torch.device) -> torch.dtype:
     return torch.int8 if whole and device.type == "cpu" and c_library() is not None else torch.float32
 
 
-def _stored(pretrained: Pretrained, name: str) -> Matrix:
+def _matrix(pretrained: Pretrained, name: str, mode: torch.dtype) -> Matrix:
+    """For int8 as the file has it, four bits as int8; else in floats, which is exact."""
     tensors = pretrained.tensors
-    return tensors.stored(name) if isinstance(tensors, StoredTensors) else tensors[name]
+    if mode == torch.int8 and isinstance(tensors, StoredTensors):
+        return tensors.stored(name)
+    return tensors[name]
