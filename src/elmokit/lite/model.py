@@ -52,14 +52,10 @@ class StoredArrays:
         self.arrays = {name: file.map(name) for name in held}
         self.kinds = {name: _kind(file, name) for name in held}
         self.names = [n for n in held if not (n.endswith(SCALE) and n.removesuffix(SCALE) in self.arrays)]
+        check_stored({name: (self.kinds[name], self.arrays[name].shape) for name in held}, str(path))
         for name in held:
             if "float" in self.kinds[name]:
                 _check_numbers(self._float(name), f"{path}: '{name}'")
-        for name in self.names:
-            scale = self.arrays.get(name + SCALE)
-            check_stored(
-                name, self.kinds[name], self.arrays[name].shape, None if scale is None else scale.shape, str(path)
-            )
         check_shapes({name: self.shape(name) for name in self.names}, described.config, str(path))
 
     @property
@@ -82,7 +78,7 @@ class StoredArrays:
     def held(self, name: str, mode: Mode) -> ArrayMatrix:
         """As a mode multiplies it: int8, bfloat16's bits or float32."""
         values, kind = self.arrays[name], self.kinds[name]
-        if mode == "int8" and kind == "int8":
+        if mode == "int8" and kind == "int8" and self.arrays[name + SCALE].ndim == values.ndim - 1:
             return Int8Array(values, self._float(name + SCALE))
         if mode == "int8" and kind == "uint8":
             return groups_as_int8(values, self._float(name + SCALE))

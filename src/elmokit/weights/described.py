@@ -26,6 +26,7 @@ SOFTMAX = "softmax."
 UNFIT = "the save may have been interrupted, or files of two models lie here: save or fetch it again"
 UNCHECKED = ("extra", "checksum")  # fields of config.json that its checksum leaves out
 SCALE = ".scale"
+FLOAT_NAMES = ("float16", "bfloat16", "float32", "float64")
 WORD_MARKS = ("<oov>", "<bos>", "<eos>")  # what ELMoForManyLangs' dictionaries must name
 LARGEST_WEIGHT = 1e6  # in trained models about 10; a flipped bit of an exponent makes 1e9 to 1e38
 CHARACTER_MARKS = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
@@ -199,19 +200,24 @@ def check_range(low: float, high: float, bad: Callable[[], tuple[int, int]], wha
     )
 
 
-def check_stored(name: str, dtype: str, shape: tuple[int, ...], scale: tuple[int, ...] | None, source: str) -> None:
-    """Refuses a tensor that is neither floats, nor int8 with a scale per row, nor four bits with one per group."""
-    if scale is None:
-        if not dtype.removeprefix("b").startswith("float"):
-            raise WeightsError(f"{source}: '{name}' has type {dtype}, expected floats, or int8 with '{name}{SCALE}'")
-        return
-    fours = (*shape[:-1], 2 * shape[-1] // GROUP) if shape else ()
-    rows = dtype == "int8" and scale == shape[: len(scale)]
-    if not rows and not (dtype == "uint8" and scale == fours):
-        raise WeightsError(
-            f"{source}: '{name}' is {dtype} of shape {shape} with scales of shape {scale}, expected int8 and one scale "
-            f"per row, or four bits in uint8 and one scale for {GROUP} numbers"
-        )
+def check_stored(tensors: Mapping[str, tuple[str, tuple[int, ...]]], source: str) -> None:
+    """Refuses tensors (type and shape by name) that are neither floats, nor int8 with a scale per row, nor four bits
+    with a scale per group."""
+    for name, (dtype, shape) in tensors.items():
+        kind, scale = tensors.get(name + SCALE, ("", ()))
+        if dtype in FLOAT_NAMES and not kind:
+            continue
+        if kind not in FLOAT_NAMES:
+            found = f" with scales of type {kind}" if kind else ""
+            raise WeightsError(
+                f"{source}: '{name}' has type {dtype}{found}, expected floats, or int8 with floats '{name}{SCALE}'"
+            )
+        fours = (*shape[:-1], 2 * shape[-1] // GROUP) if len(shape) > 1 and 2 * shape[-1] % GROUP == 0 else None
+        if not (dtype == "int8" and scale == shape[: len(scale)]) and not (dtype == "uint8" and scale == fours):
+            raise WeightsError(
+                f"{source}: '{name}' is {dtype} of shape {shape} with scales of shape {scale}, expected int8 and one "
+                f"scale per row, or four bits in uint8 and one scale for {GROUP} numbers"
+            )
 
 
 def check_codec(codec: CodecSpec, config: BiLMConfig, source: str) -> None:

@@ -151,9 +151,10 @@ def _read_tensors(path: Path, described: Described, *, softmax: bool) -> StoredT
             held = {name: file.get_tensor(name) for name in names}
     except (safetensors.SafetensorError, OSError, RuntimeError) as error:
         raise WeightsError(f"{path}: not a whole safetensors file ({error}); fetch or copy it again") from None
+    tensors = StoredTensors(held, str(path))
     if described.stated.weights.checksums is not None:
         described.check_checksums(_checksums(held))
-    return StoredTensors(held, str(path))
+    return tensors
 
 
 def _describe_softmax(output: SoftmaxTensors | AdaptiveTensors) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from elmokit.weights.described import check_stored
 Dtype = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STEPS = 7
+LARGEST = STEPS * torch.finfo(torch.float16).max  # that a scale of 16 bits leads to
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 DAMPING = 0.01  # of the mean second moment, added to each: rare inputs do not decide
 PIECE = 1024  # rows at a time: nothing as large as the whole matrix is made
@@ -70,13 +71,15 @@ def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
     if dtype is not None:
         if dtype not in FLOAT_TYPES:
             raise WeightsError(f"dtype {dtype!r} does not fit here; expected one of {', '.join(FLOAT_TYPES)}")
-        largest = float(values.abs().max()) if values.numel() else 0.0
-        if largest > torch.finfo(FLOAT_TYPES[dtype]).max:
-            raise WeightsError(
-                f"'{name}' has a value of {largest:g}, too large for {dtype}; choose float32 or bfloat16"
-            )
-        values = values.to(FLOAT_TYPES[dtype])
+        values = _within(values, torch.finfo(FLOAT_TYPES[dtype]).max, dtype, name).to(FLOAT_TYPES[dtype])
     return values.contiguous()
+
+
+def _within(values: Tensor, limit: float, dtype: Dtype, name: str) -> Tensor:
+    largest = float(values.abs().max()) if values.numel() else 0.0
+    if largest > limit:
+        raise WeightsError(f"'{name}' has a value of {largest:g}, too large for {dtype}; choose float32 or bfloat16")
+    return values
 
 
 def pack(
@@ -99,9 +102,8 @@ def pack(
         if values.ndim <= axes:
             packed[name] = cast(values, "float16", name)
         elif dtype == "int4" and fits(values):
-            packed[name], packed[name + SCALE] = quantise_groups(
-                cast(values, "float32", name), (moments or {}).get(name)
-            )
+            floats = _within(cast(values, "float32", name), LARGEST, dtype, name)
+            packed[name], packed[name + SCALE] = quantise_groups(floats, (moments or {}).get(name))
         else:
             packed[name], packed[name + SCALE] = quantise(cast(values, "float32", name), axes=axes)
     return packed
@@ -116,10 +118,7 @@ class StoredTensors(Mapping[str, Tensor]):
     def __init__(self, held: Mapping[str, Tensor], source: str) -> None:
         self.held, self.source = held, source
         self.names = [n for n in held if not (n.endswith(SCALE) and n.removesuffix(SCALE) in held)]
-        for name in self.names:
-            values, scale = held[name], held.get(name + SCALE)
-            kind, scales = str(values.dtype).removeprefix("torch."), None if scale is None else tuple(scale.shape)
-            check_stored(name, kind, tuple(values.shape), scales, source)
+        check_stored({n: (str(v.dtype).removeprefix("torch."), tuple(v.shape)) for n, v in held.items()}, source)
 
     def __getitem__(self, name: str) -> Tensor:
         values, scale = self.held[name], self.held.get(name + SCALE)
@@ -142,11 +141,11 @@ class StoredTensors(Mapping[str, Tensor]):
         return (*shape[:-1], 2 * shape[-1]) if self.held[name].dtype == torch.uint8 else shape
 
     def stored(self, name: str) -> Int8Matrix | Tensor:
-        """As the file has it; four bits as int8."""
+        """As the file has it; four bits as int8, int8 with other scales than one per row as floats."""
         values, scale = self.held[name], self.held.get(name + SCALE)
-        if scale is None:
-            return values
-        return as_int8(values, scale) if values.dtype == torch.uint8 else Int8Matrix(values, scale.float())
+        if scale is not None and values.dtype == torch.uint8:
+            return as_int8(values, scale)
+        return self[name] if scale is None or scale.ndim != values.ndim - 1 else Int8Matrix(values, scale.float())
 
     def part(self, prefix: str, *, inside: bool) -> "StoredTensors":
         """Those whose names begin so, or all others."""
@@ -227,9 +226,9 @@ def _rounded(groups: Tensor) -> tuple[Tensor, Tensor]:
 
 def widen_groups(packed: Tensor, scale: Tensor) -> Tensor:
     """Bytes (..., K / 2) and scales (..., K / 64) to float32 (..., K)."""
-    return torch.from_numpy(numbers.widen_groups(packed.numpy(), scale.numpy()))
+    return torch.from_numpy(numbers.widen_groups(packed.numpy(), scale.float().numpy()))
 
 
 def as_int8(packed: Tensor, scale: Tensor) -> Int8Matrix:
     """The same as int8 with one scale for each row, which moves a number by at most half of an int8 step."""
-    return Int8Matrix(*map(torch.from_numpy, numbers.groups_as_int8(packed.numpy(), scale.numpy())))
+    return Int8Matrix(*map(torch.from_numpy, numbers.groups_as_int8(packed.numpy(), scale.float().numpy())))
