@@ -233,7 +233,7 @@ def grow(place: Path, given: argparse.Namespace) -> None:
     for words in given.words:
         runs = [
             time_growth(write_text(place / "text.txt", words, lines), embedder, given.part_rows)
-            for _ in range(min(REPEATS, max(most // words // 2, 1)))
+            for _ in range(min(REPEATS, max(most // words // 10, 1)))
         ]
         rate = median(tokens / seconds for tokens, seconds in runs)
         tokens, seconds = (median(each) for each in zip(*runs, strict=True))
