@@ -56,7 +56,7 @@ class Arm:
         lanes, most = map(int, self._run().split())
         assert (lanes, most) == (4, MOST[variant])
         never: Any = None
-        self.library = CLibrary(variant, lambda: lanes, lambda: most, never, never, never)
+        self.library = CLibrary(variant, lambda: lanes, lambda: most, lambda: 0, never, never, never)
 
     def call(self, parts: Sequence[bytes]) -> np.ndarray[Any, np.dtype[np.float32]]:
         (self.folder / "in").write_bytes(b"".join(parts))

@@ -90,6 +90,28 @@ def test_a_row_is_the_same_alone_and_among_others(name: str, number: int, thread
         assert torch.equal(ended.c[:, 0], last.c[:, row])
 
 
+if LIBRARY.elmokit_halves():
+
+    @pytest.mark.parametrize("rows", [1, 2, 16, 17, 40])
+    def test_bfloat16_sums_that_no_rounding_touches_are_those_of_floats(rows: int) -> None:
+        """Small whole numbers: bit for bit, in whatever order they are added up."""
+        source = torch.Generator().manual_seed(rows)
+
+        def whole(*shape: int) -> Tensor:
+            return torch.randint(-4, 5, shape, generator=source).float()
+
+        D, H = 100, 21
+        w_x, w_h, bias = whole(2, 4 * H, D) / 64, whole(2, 4 * H, H) / 64, whole(2, 4 * H)
+        x, state = whole(2, rows, D), LstmState(whole(2, rows, H), whole(2, rows, H))
+        floats, halves = (
+            CompiledLstm(LIBRARY, w_x.to(dtype), w_h.to(dtype), bias, None, Problem((1,)).rules)
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+        kinds = [layer.directions[0].matrices[0].structure.kind for layer in (floats, halves)]
+        assert kinds == [1, 3]
+        assert torch.equal(floats(x, state, (rows,))[0], halves(x, state, (rows,))[0])
+
+
 def test_matrices_are_read_where_they_lie() -> None:
     """A copy is made only where rows are no whole vectors."""
     weights = [torch.randn(2, 64, 32), torch.randn(2, 64, 16), torch.randn(2, 16, 16)]

@@ -17,7 +17,7 @@ from pathlib import Path
 # Every process that runs a model reads this file, for the digest; what only a build needs is imported in its functions.
 
 HERE = Path(__file__).resolve().parent
-HEADERS, SOURCES, CHOICE = ("products.h",), ("lstm.c", "tokens.c", "checksums.c"), "variants.c"
+HEADERS, SOURCES, CHOICE = ("vectors.h", "products.h", "tiles.h"), ("lstm.c", "tokens.c", "checksums.c"), "variants.c"
 NAME = {"win32": "libelmokit.dll", "darwin": "libelmokit.dylib"}.get(sys.platform, "libelmokit.so")
 # No contraction: a number must come out the same wherever in a vector, and beside whatever, it is computed.
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")
@@ -31,6 +31,8 @@ VARIANTS = {  # what the compiler is told for each, by what it compiles for; var
         "avxvnni": f"{AVX2} -mavxvnni",
         "avx512": AVX512,
         "avx512vnni": f"{AVX512} -mavx512vnni",
+        "avx512bf16": f"{AVX512} -mavx512vnni -mavx512bf16",
+        "amx": f"{AVX512} -mavx512vnni -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16",
     },
     "aarch64": {
         "neon": "-march=armv8-a",

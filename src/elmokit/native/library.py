@@ -20,6 +20,7 @@ WHOLE, PLACE = ctypes.c_int32, ctypes.c_void_p
 ARGUMENTS: dict[str, list[Any]] = {
     "lanes": [],
     "most": [],
+    "halves": [],
     "lstm": [PLACE, WHOLE, PLACE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE, PLACE],
     "tokens": [PLACE, WHOLE, WHOLE, PLACE, PLACE],
     "crc32": [PLACE, ctypes.c_int64, PLACE],
@@ -34,6 +35,7 @@ class CLibrary:
     variant: str
     elmokit_lanes: Callable[[], int]
     elmokit_most: Callable[[], int]
+    elmokit_halves: Callable[[], int]  # how bfloat16 is multiplied: 0 as int16, 1 by vectors, 2 by tiles
     elmokit_lstm: Callable[..., int]
     elmokit_tokens: Callable[..., int]
     elmokit_crc32: Callable[..., int]

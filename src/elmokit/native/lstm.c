@@ -27,6 +27,7 @@ typedef struct { /* input products that are ready, of rows that differ */
 
 int32_t OWN(lanes)(void) { return W; }
 int32_t OWN(most)(void) { return MOST; }
+int32_t OWN(halves)(void) { return HALVES; }
 
 /* Which of the ready rows x (inputs) is. Words are often met again, and what they give to the gates is the same. */
 static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
@@ -81,7 +82,7 @@ static inline void put_pair(floats value, uint8_t *near_bytes, uint8_t *rest_byt
     for (int l = 0; l < W; l++) rest_bytes[l] = (uint8_t)rest[l];
 }
 
-/* What the cells show, as the projection takes it: a pair of bytes, an int16 or a float. */
+/* What the cells show, as the projection takes it: a pair of bytes, an int16, a bfloat16 or a float. */
 static inline void show(const Matrix *matrix, floats value, int32_t m, int32_t place, uint8_t *shown) {
     int64_t at = (int64_t)m * matrix->inputs + place;
     if (matrix->kind == INT8)
@@ -89,7 +90,9 @@ static inline void show(const Matrix *matrix, floats value, int32_t m, int32_t p
     else if (matrix->kind == INT16) {
         whole near = nearest(value * (float)matrix->steps);
         for (int l = 0; l < W; l++) ((int16_t *)shown)[at + l] = (int16_t)near[l];
-    } else
+    } else if (matrix->kind == BFLOAT16)
+        put_halves(value, (uint16_t *)shown + at);
+    else
         put((float *)shown + at, value);
 }
 
@@ -163,7 +166,7 @@ int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t f
     uint32_t places = 1;
     while (places < 2 * (uint32_t)most + 2) places *= 2;
     Ready ready = {.most = most, .mask = places - 1};
-    ready.bytes = malloc((size_t)(most + 1) * (size_t)row_size(layer->input)); /* one more for what may prove known */
+    ready.bytes = malloc((size_t)(most + 16) * (size_t)row_size(layer->input)); /* more: what may prove known; whole tiles */
     ready.largest = malloc(4 * (size_t)(most + 1));
     ready.sums = malloc(16 * (size_t)most * (size_t)width);
     ready.places = malloc(4 * (size_t)places);
@@ -174,6 +177,7 @@ int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t f
                       !shown || !cells || !state;
     if (!lacking) {
         int32_t zero = 1;
+        begin_products();
         memcpy(state, h + (int64_t)first * P, 4 * (size_t)B * (size_t)P);
         for (int64_t k = 0; k < (int64_t)B * P; k++) zero &= state[k] == 0;
         for (int32_t r = 0; r < B; r++) memcpy(cells + r * width, c + (int64_t)(first + r) * H, 4 * (size_t)H);
@@ -207,6 +211,7 @@ int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t f
             used += M;
             zero = 0;
         }
+        end_products();
         memcpy(h + (int64_t)first * P, state, 4 * (size_t)B * (size_t)P);
         for (int32_t r = 0; r < B; r++) memcpy(c + (int64_t)(first + r) * H, cells + r * width, 4 * (size_t)H);
     }

@@ -45,16 +45,17 @@ class Direction:
         projection: ArrayMatrix | None,
         rules: LstmRules,
     ) -> None:
-        most, lanes = library.elmokit_most(), library.elmokit_lanes()
+        lanes = library.elmokit_lanes()
+        packed = partial(PackedMatrix, most=library.elmokit_most(), halves=library.elmokit_halves())
         H = len(bias) // 4
         gates = Columns(4 * H, lanes=lanes, gates=True)
         whole = bias.astype(np.float32)  # a copy
         whole[2 * H : 3 * H] += np.float32(rules.forget_bias)
         self.bias = gates.order(whole)
-        self.matrices = [PackedMatrix(matrix, gates, most=most) for matrix in (w_x, w_h)]
+        self.matrices = [packed(matrix, gates) for matrix in (w_x, w_h)]
         if projection is not None:
             outputs = Columns(_shape(projection)[0], lanes=lanes)
-            self.matrices.append(PackedMatrix(projection, outputs, most=most))
+            self.matrices.append(packed(projection, outputs))
         self.structure = CLayer(
             self.matrices[0].address,
             self.matrices[1].address,

@@ -1,7 +1,7 @@
-"""Matrices as products.h wants them: int8 and int16 in a layout of their own, float32 in place.
+"""Matrices as products.h wants them: int8, int16 and bfloat16 in a layout of their own, float32 in place.
 
-bfloat16 goes as int16: a CPU without bfloat16 instructions multiplies whole numbers of that size twice as fast as
-floats. A row of activations has 4,095 steps up to its largest number; at a sixteenth of that, as many as bfloat16 has.
+bfloat16 goes as int16 on a CPU without instructions for it, which multiplies such numbers twice as fast as floats.
+A row of activations then has 4,095 steps up to its largest number; at a sixteenth of that, as many as bfloat16 has.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from elmokit.native.numbers import ArrayMatrix, Bits, Floats, Int8Array, from_bf
 
 PIECE = 16  # blocks that are laid out at a time
 ROWS = 1024  # that become whole numbers at a time
-INT8, FLOAT32, INT16 = range(3)
+INT8, FLOAT32, INT16, BFLOAT16 = range(4)
 UNITS = 4095  # the largest int16 of a row of activations
 
 
@@ -59,12 +59,14 @@ class Columns:
 class PackedMatrix:
     """A matrix as the library wants it, and what its structure points to."""
 
-    def __init__(self, matrix: ArrayMatrix, columns: Columns, *, most: int, positive: bool = False) -> None:
+    def __init__(
+        self, matrix: ArrayMatrix, columns: Columns, *, most: int, halves: int = 0, positive: bool = False
+    ) -> None:
         self.held: tuple[NDArray[Any], ...] = ()
         if isinstance(matrix, Int8Array):
             self.structure = self._int8(matrix, columns, most, positive)
         elif matrix.dtype == np.uint16:
-            self.structure = self._int16(matrix, columns)
+            self.structure = (self._bfloat16 if halves else self._int16)(matrix, columns)
         else:
             self.structure = self._float32(matrix, columns)
 
@@ -87,6 +89,11 @@ class PackedMatrix:
         self.held = values, columns.order(scale) / np.float32(UNITS)
         where = values.ctypes.data, None, self.held[1].ctypes.data, None
         return CMatrix(INT16, 2 * values.shape[1], columns.blocks, UNITS, 0, 0, 0, *where)
+
+    def _bfloat16(self, matrix: Bits, columns: Columns) -> CMatrix:
+        values = _laid_out(matrix, columns, 2)
+        self.held = (values,)
+        return CMatrix(BFLOAT16, 2 * values.shape[1], columns.blocks, 0, 0, 0, 0, values.ctypes.data, None, None, None)
 
     def _float32(self, matrix: Floats, columns: Columns) -> CMatrix:
         """Copied only if its rows are no whole vectors."""
@@ -120,7 +127,8 @@ def sixteen_bits(matrix: NDArray[Any]) -> tuple[NDArray[np.int16], Floats]:
 
 def _laid_out(values: NDArray[Any], columns: Columns, together: int) -> NDArray[Any]:
     """Rows (N, K) as blocks (blocks, K / together, 4, W, together), K filled up."""
-    size, lanes, K = 4 * columns.lanes, columns.lanes, _filled(values.shape[1], columns.lanes)
+    size, lanes = 4 * columns.lanes, columns.lanes
+    K = _filled(values.shape[1], size // values.itemsize)  # whole vectors of bytes
     out = np.empty((columns.blocks, K // together, 4, lanes, together), values.dtype)
     group = np.dtype({4: np.uint32, 2: np.uint32}[together])  # what stands side by side moves as one number
     for some in _pieces(columns.blocks, PIECE):  # so that no other copy of the matrix is made
@@ -136,5 +144,5 @@ def _pieces(length: int, size: int = ROWS) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, length, size))
 
 
-def _filled(size: int, lanes: int) -> int:
-    return -(-size // lanes) * lanes
+def _filled(size: int, step: int) -> int:
+    return -(-size // step) * step

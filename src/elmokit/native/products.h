@@ -1,139 +1,37 @@
 /* Rows of numbers times fixed matrices, and the arithmetic around it, in vectors as wide as the machine has them.
  *
- * A matrix is int8 or int16 with a scale for each output, or float32. For whole numbers a row of activations becomes
- * unsigned bytes, or int16, in units of its largest number, and sums of products are exact; for floats a row stays what
- * it is, and each of its sums is added up in an order of its own. So nothing else in a batch touches a row's numbers,
- * whatever is computed beside it; the compiler may not contract operations, so that the same holds for what follows.
+ * A matrix is int8 or int16 with a scale for each output, bfloat16 or float32. For whole numbers a row of activations
+ * becomes unsigned bytes, or int16, in units of its largest number, and sums of products are exact; for floats a row stays
+ * what it is, rounded to bfloat16 for such a matrix, and each of its sums is added up in an order of its own. So nothing
+ * else in a batch touches a row's numbers, whatever is computed beside it; the compiler may not contract operations, so
+ * that the same holds for what follows.
  *
- * Sums come in blocks of 4 vectors of W outputs. Whole numbers lie in such blocks; in a vector four inputs (two of int16)
- * stand side by side for every output. Floats lie row by row, as in a file, and are read where they are.
+ * Sums come in blocks of 4 vectors of W outputs. All but float32 lies in such blocks; in a vector four inputs (two of int16
+ * or bfloat16) stand side by side for every output. float32 lies row by row, as in a file, and is read where it is.
  */
 #pragma once
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#else
-#include <immintrin.h>
-#endif
+#include "vectors.h"
 
-#if defined(__aarch64__)
-#define W 4
-#define TILE 6 /* rows whose sums stay in registers */
-#define FEW 6  /* the same, of int16 */
-typedef int32x4_t vector;
-#define FLOATS(name) neon_##name
-#define LOAD(p) vld1q_s32((const int32_t *)(const void *)(p))
-#define STORE(p, x) vst1q_s32((int32_t *)(void *)(p), x)
-#define SPREAD(four) vdupq_n_s32(four)
-#define PAIRS(a, w) neon_pairs(a, w)
-#define FOURS(a, w) neon_fours(a, w)
-#if defined(__ARM_FEATURE_MATMUL_INT8)
-#define DOT(sum, a, w) vusdotq_s32(sum, vreinterpretq_u8_s32(a), vreinterpretq_s8_s32(w))
-#define DOT16(sum, a, w) vaddq_s32(sum, PAIRS(a, w))
-#endif
-#elif defined(__AVX512BW__)
-#define W 16
-#define TILE 6 /* rows whose sums stay in registers */
-#define FEW 6  /* the same, of int16 */
-typedef __m512i vector;
-#define FLOATS(name) _mm512_##name##_ps
-#define LOAD(p) _mm512_loadu_si512(p)
-#define STORE(p, x) _mm512_storeu_si512(p, x)
-#define SPREAD(four) _mm512_set1_epi32(four)
-#define PAIRS(a, w) _mm512_madd_epi16(a, w)
-#define FOURS(a, w) PAIRS(_mm512_maddubs_epi16(a, w), _mm512_set1_epi16(1))
-#if defined(__AVX512VNNI__)
-#define DOT(sum, a, w) _mm512_dpbusd_epi32(sum, a, w)
-#define DOT16(sum, a, w) _mm512_dpwssd_epi32(sum, a, w)
-#endif
-#elif defined(__AVX2__)
-#define W 8
-#define TILE 3
-#define FEW 2
-typedef __m256i vector;
-#define FLOATS(name) _mm256_##name##_ps
-#define LOAD(p) _mm256_loadu_si256((const void *)(p))
-#define STORE(p, x) _mm256_storeu_si256((void *)(p), x)
-#define SPREAD(four) _mm256_set1_epi32(four)
-#define PAIRS(a, w) _mm256_madd_epi16(a, w)
-#define FOURS(a, w) PAIRS(_mm256_maddubs_epi16(a, w), _mm256_set1_epi16(1))
-#if defined(__AVXVNNI__)
-#define DOT(sum, a, w) _mm256_dpbusd_avx_epi32(sum, a, w)
-#define DOT16(sum, a, w) _mm256_dpwssd_avx_epi32(sum, a, w)
-#endif
-#endif
-#if !defined(__aarch64__) && (!defined(__AVX2__) || !defined(__FMA__))
-#error "made for AVX2 with FMA and what came after it, or for 64-bit ARM"
-#endif
-
-/* MOST is the largest byte of a row. Without an instruction for sums of four, products of two neighbours are added in
- * int16, which holds two of 127 * 127 and no more. */
-#if defined(DOT)
-#define MOST 255
-#else
-#define MOST 127
-#define DOT(sum, a, w) ((vector)((whole)(sum) + (whole)FOURS(a, w)))
-#define DOT16(sum, a, w) ((vector)((whole)(sum) + (whole)PAIRS(a, w)))
-#endif
-/* The names of functions that Python calls end in the variant's. */
-#define JOINED(name, variant) elmokit_##name##_##variant
-#define NAMED(name, variant) JOINED(name, variant)
-#ifdef _WIN32
-#define OWN(name) __declspec(dllexport) NAMED(name, VARIANT)
-#else
-#define OWN(name) NAMED(name, VARIANT)
-#endif
 #define SLICE 1024 /* floats of a row that are multiplied at a time */
-#define CHUNK 48 /* rows that are multiplied at a time, so that their bytes and sums stay in the nearest caches */
-
-typedef float floats __attribute__((vector_size(4 * W)));
-typedef int32_t whole __attribute__((vector_size(4 * W)));
-
-#if defined(__aarch64__)
-static inline floats neon_setzero(void) { return (floats)vdupq_n_f32(0); }
-static inline floats neon_set1(float x) { return (floats)vdupq_n_f32(x); }
-static inline floats neon_loadu(const float *p) { return (floats)vld1q_f32(p); }
-static inline void neon_storeu(float *p, floats x) { vst1q_f32(p, (float32x4_t)x); }
-static inline floats neon_max(floats x, floats y) { return (floats)vmaxq_f32((float32x4_t)x, (float32x4_t)y); }
-static inline floats neon_min(floats x, floats y) { return (floats)vminq_f32((float32x4_t)x, (float32x4_t)y); }
-static inline floats neon_fmadd(floats x, floats y, floats sum) {
-    return (floats)vfmaq_f32((float32x4_t)sum, (float32x4_t)x, (float32x4_t)y);
-}
-
-/* Sums of two neighbouring products of int16. */
-static inline int32x4_t neon_pairs(int32x4_t a, int32x4_t w) {
-    int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(w);
-    return vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
-}
-
-/* Sums of four neighbouring products of bytes; those of a row are 127 at most, so that their sign does not matter. */
-static inline int32x4_t neon_fours(int32x4_t a, int32x4_t w) {
-    int8x16_t x = vreinterpretq_s8_s32(a), y = vreinterpretq_s8_s32(w);
-#if defined(__ARM_FEATURE_DOTPROD)
-    return vdotq_s32(vdupq_n_s32(0), x, y);
-#else
-    return vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(y))), vpaddlq_s16(vmull_high_s8(x, y)));
-#endif
-}
+#ifndef CHUNK /* rows that are multiplied at a time, so that their bytes and sums stay in the nearer caches; whole tiles */
+#define CHUNK (W == 16 ? 96 : 48)
 #endif
 
-enum { INT8, FLOAT32, INT16 };
+enum { INT8, FLOAT32, INT16, BFLOAT16 }; /* floats are odd */
 
 typedef struct {
     int32_t kind;         /* of those above */
-    int32_t inputs;       /* filled up to a multiple of W, so that whole vectors can be read and written */
+    int32_t inputs;       /* filled up so that a row is whole vectors of 4 * W bytes */
     int32_t blocks;       /* of 4 * W outputs, the last of them filled up */
     int32_t steps;        /* whole numbers: the largest of a row */
     int32_t shift;        /* int8: the byte that stands for 0: in the middle, or 0 where no input is negative */
-    int32_t outputs;      /* floats: rows, of one gate if `gates` */
-    int32_t gates;        /* floats: whether a block's vectors are rows of the four quarters of the matrix */
-    const void *values;   /* int8: (blocks, inputs / 4, 4, W, 4); int16: (blocks, inputs / 2, 4, W, 2);
-                             floats: (outputs, inputs), or (4, outputs, inputs) */
+    int32_t outputs;      /* float32: rows, of one gate if `gates` */
+    int32_t gates;        /* float32: whether a block's vectors are rows of the four quarters of the matrix */
+    const void *values;   /* int8: (blocks, inputs / 4, 4, W, 4); int16 and bfloat16: (blocks, inputs / 2, 4, W, 2);
+                             float32: (outputs, inputs), or (4, outputs, inputs) */
     const int32_t *start; /* int8: (blocks, 4, W) what the shift adds to each sum, taken off */
     const float *scale;   /* whole numbers: (blocks, 4, W) of a sum whose row's largest number is 1 */
-    const float *zeros;   /* floats: (inputs) in place of rows that are not there */
+    const float *zeros;   /* float32: (inputs) in place of rows that are not there */
 } Matrix;
 
 static inline int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -144,8 +42,23 @@ static inline void put(float *p, floats x) { FLOATS(storeu)(p, x); }
 
 /* Bytes of a row that `take` made. */
 static inline int64_t row_size(const Matrix *matrix) {
-    return matrix->inputs * (matrix->kind == INT8 ? 1 : matrix->kind == INT16 ? 2 : 4);
+    return matrix->inputs * (matrix->kind == INT8 ? 1 : matrix->kind == FLOAT32 ? 4 : 2);
 }
+
+/* How bfloat16 is multiplied: as int16, by vectors of pairs, by tiles. The last two differ in the order of sums. */
+#if defined(__AMX_BF16__)
+#define HALVES 2
+#elif defined(__AVX512BF16__)
+#define HALVES 1
+#else
+#define HALVES 0
+#endif
+#if HALVES == 2
+#include "tiles.h"
+#else
+static inline void begin_products(void) {}
+static inline void end_products(void) {}
+#endif
 
 static inline __attribute__((always_inline)) void int8_tile(const int rows, const uint8_t *a, int32_t K, const int8_t *w,
                                                             const int32_t *start, int32_t *sums) {
@@ -177,6 +90,23 @@ static inline __attribute__((always_inline)) void int16_tile(const int rows, con
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) STORE(sums + (4 * r + v) * W, (vector)sum[r][v]);
 }
+
+#if HALVES == 1
+static inline __attribute__((always_inline)) void bfloat16_tile(const int rows, const uint16_t *a, int32_t K,
+                                                                const uint16_t *w, float *sums) {
+    floats sum[TILE][4] = {0};
+    for (int32_t k = 0; k < K; k += 2, w += 8 * W)
+        for (int r = 0; r < rows; r++) {
+            int32_t two;
+            memcpy(&two, a + (int64_t)r * K + k, 4);
+            __m512bh x = (__m512bh)SPREAD(two);
+            for (int v = 0; v < 4; v++)
+                sum[r][v] = (floats)_mm512_dpbf16_ps((__m512)sum[r][v], x, (__m512bh)LOAD(w + 2 * W * v));
+        }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) FLOATS(storeu)(sums + (4 * r + v) * W, sum[r][v]);
+}
+#endif
 
 /* The sums of four vectors. */
 static inline void across(const floats *sum, float *four) {
@@ -235,6 +165,20 @@ static void multiply_int8(int32_t M, const uint8_t *a, const Matrix *matrix, int
 #undef RUN
         }
 }
+
+#if HALVES == 1
+static void multiply_bfloat16(int32_t M, const uint8_t *bytes, const Matrix *matrix, int32_t block, int32_t *to) {
+    int32_t K = matrix->inputs;
+    const uint16_t *a = (const uint16_t *)bytes, *w = (const uint16_t *)matrix->values + (int64_t)block * K * 4 * W;
+    float *sums = (float *)to;
+    for (int32_t m = 0; m < M; m += TILE, a += (int64_t)TILE * K, sums += TILE * 4 * W)
+        switch (smaller(M - m, TILE)) {
+#define RUN(n) case n: bfloat16_tile(n, a, K, w, sums); break;
+            SIZES(RUN)
+#undef RUN
+        }
+}
+#endif
 
 static void multiply_int16(int32_t M, const int16_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
     int32_t K = matrix->inputs;
@@ -295,6 +239,18 @@ static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int
 
 /* Rows a (M, inputs), made by `take`, times one block: sums (M, 4, W), to be read by `sum_at`. */
 static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
+#if HALVES == 2
+    if (matrix->kind == INT8 && M > UNTILED) {
+        multiply_int8_tiles(M, a, matrix, block, sums);
+        return;
+    }
+#endif
+#if HALVES
+    if (matrix->kind == BFLOAT16) {
+        multiply_bfloat16(M, a, matrix, block, sums);
+        return;
+    }
+#endif
     if (matrix->kind == INT8)
         multiply_int8(M, a, matrix, block, sums);
     else if (matrix->kind == INT16)
@@ -340,7 +296,14 @@ static inline floats tanh_of(floats x) { return 2.0f / (1.0f + exponential(x * -
 
 /* A number of a row's sums, which stand at `place` of the matrix's outputs; `largest` is what `take` returned. */
 static inline floats sum_at(const Matrix *matrix, const int32_t *sums, int64_t place, float largest) {
-    return matrix->kind == FLOAT32 ? get((const float *)sums) : from(sums) * get(matrix->scale + place) * largest;
+    return matrix->kind & 1 ? get((const float *)sums) : from(sums) * get(matrix->scale + place) * largest;
+}
+
+/* The nearest bfloat16 of each, even bits where two are as near. */
+static inline void put_halves(floats x, uint16_t *to) {
+    typedef uint32_t bits __attribute__((vector_size(4 * W)));
+    bits all_bits = (bits)x, near = (all_bits + 0x7fff + (all_bits >> 16 & 1)) >> 16;
+    for (int l = 0; l < W; l++) to[l] = (uint16_t)near[l];
 }
 
 /* x (K) as a matrix wants it. Whole numbers are in units of the largest over the steps there are; returns that one. */
@@ -348,6 +311,19 @@ static float take(int32_t K, const float *restrict x, const Matrix *matrix, uint
     if (matrix->kind == FLOAT32) {
         memcpy(to, x, 4 * (size_t)K);
         memset(to + 4 * (size_t)K, 0, 4 * (size_t)(matrix->inputs - K));
+        return 1.0f;
+    }
+    if (matrix->kind == BFLOAT16) {
+        uint16_t *halves = (uint16_t *)to;
+        int32_t k = 0;
+        for (; k + W <= K; k += W) put_halves(get(x + k), halves + k);
+        if (k < K) {
+            float rest[W] = {0};
+            memcpy(rest, x + k, 4 * (size_t)(K - k));
+            put_halves(get(rest), halves + k);
+        }
+        k = (K + W - 1) / W * W;
+        memset(halves + k, 0, 2 * (size_t)(matrix->inputs - k));
         return 1.0f;
     }
     int32_t top = 0, shift = matrix->shift; /* bits of numbers without their sign are in the numbers' order */

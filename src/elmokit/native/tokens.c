@@ -112,10 +112,11 @@ static int32_t length_of(const int32_t *word, int32_t C, int32_t pad) {
 /* Words (U, C) to vectors (U, outputs). Returns 0, or 1 where memory is lacking. */
 int32_t OWN(tokens)(const Encoder *encoder, int32_t U, int32_t C, const int32_t *chars, float *out) {
     int32_t F = encoder->features;
-    size_t inputs = (size_t)F + W; /* of a matrix, filled up */
+    size_t inputs = (size_t)F + 4 * W; /* of a matrix, filled up */
     float *x = malloc(CHUNK * 4 * (size_t)F);
     uint8_t *bytes = malloc(CHUNK * 4 * inputs);
     int32_t *sums = malloc(4 * 2 * CHUNK * 4 * W), lacking = !x || !bytes || !sums;
+    begin_products();
     for (int32_t first = 0; !lacking && first < U; first += CHUNK) {
         int32_t M = smaller(U - first, CHUNK), lengths[CHUNK];
         const int32_t *words = chars + (int64_t)first * C;
@@ -129,6 +130,7 @@ int32_t OWN(tokens)(const Encoder *encoder, int32_t U, int32_t C, const int32_t 
         else
             memcpy(made, x, 4 * (size_t)M * (size_t)F);
     }
+    end_products();
     free(x), free(bytes), free(sums);
     return lacking;
 }

@@ -75,7 +75,8 @@ class CompiledLinear:
 
     def __init__(self, library: CLibrary, linear: ArrayLinear) -> None:
         columns = Columns(len(linear.bias), lanes=library.elmokit_lanes())
-        self.matrix = PackedMatrix(linear.matrix, columns, most=library.elmokit_most(), positive=True)
+        most, halves = library.elmokit_most(), library.elmokit_halves()
+        self.matrix = PackedMatrix(linear.matrix, columns, most=most, halves=halves, positive=True)
         self.bias = columns.order(linear.bias.astype(np.float32))
 
 

@@ -36,6 +36,22 @@ static int avx512(void) { /* F, DQ, BW, VL */
     return avx2() && saved(0xe6) && has(7, 0, 1, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31);
 }
 static int avx512vnni(void) { return avx512() && has(7, 0, 2, 1u << 11); }
+static int avx512bf16(void) { return avx512vnni() && has(7, 1, 0, 1u << 5); }
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+/* Tiles are 8 KB of registers for each thread; Linux saves them for a process that asked, and may refuse. */
+static int tiles_allowed(void) {
+    enum { REQUEST = 0x1023, TILE_DATA = 18 };
+    return saved(3u << 17) && !syscall(SYS_arch_prctl, REQUEST, TILE_DATA);
+}
+#else
+static int tiles_allowed(void) { return 0; }
+#endif
+static int amx(void) { /* BF16, TILE, INT8 */
+    return avx512bf16() && has(7, 0, 3, 1u << 22 | 1u << 24 | 1u << 25) && tiles_allowed();
+}
 
 #elif defined(__aarch64__)
 #if defined(__linux__)
@@ -64,6 +80,12 @@ static const struct {
     const char *name;
     int (*runs)(void);
 } VARIANTS[] = {
+#ifdef WITH_amx
+    {"amx", amx},
+#endif
+#ifdef WITH_avx512bf16
+    {"avx512bf16", avx512bf16},
+#endif
 #ifdef WITH_avx512vnni
     {"avx512vnni", avx512vnni},
 #endif

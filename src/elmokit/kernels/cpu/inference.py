@@ -65,7 +65,7 @@ def arithmetic(mode: torch.dtype) -> str:
     if library is None:
         return f"float32 with {name} weights"
     if mode == torch.bfloat16:
-        return "bfloat16 in C, as int16"
+        return f"bfloat16 in C, {('as int16', 'by vectors', 'by tiles')[library.elmokit_halves()]}"
     return f"int8 in C, activations of {8 if library.elmokit_most() > STEPS else 7} bits"
 
 
