@@ -61,6 +61,23 @@ class TestMaps:
         assert one.translations["all"].at_1 > 0.9
         assert other.translations["all"].at_1 < 0.1
 
+    def test_pairs_to_test_on_are_not_in_the_seed(self) -> None:
+        x = some_vectors()
+        y, _ = rotated(x, noise=0.3, seed=2)
+        wrong = [(WORDS[k], WORDS[(k + 7) % 300]) for k in range(0, 300, 3)]
+        tested = [(word, word) for word in WORDS[::3]]
+        config = AlignConfig(rounds=0, test=0)
+        right = [(word, word) for word in WORDS]
+        one, other = (
+            align_anchors(anchors(x), anchors(y), pairs, test_pairs=[*tested, ("nothing", "w1")], config=config)
+            for pairs in (right, [*right, *wrong])
+        )
+        assert np.array_equal(one.alignment.maps, other.alignment.maps)
+        assert one.alignment.about.seed_pairs == 200
+        assert one.translations == {}
+        assert one.listed["all"].words == 100
+        assert one.listed["all"].at_1 > 0.9
+
     def test_refinement_mends_a_poor_seed(self) -> None:
         x = some_vectors(width=24)
         y, _ = rotated(x, noise=0.25, seed=3)

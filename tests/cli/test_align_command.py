@@ -35,6 +35,10 @@ def test_align_then_embed(cli, texts: tuple[Path, Path], tmp_path: Path) -> None
     entries = [line.split("\t") for line in (tmp_path / "lexicon.txt").read_text(encoding="utf-8").splitlines()]
     assert len(entries) == 20
     assert all(len(entry) == 3 and -2 <= float(entry[2]) <= 4 for entry in entries)
+    (tmp_path / "tested.txt").write_text("bana bana\nkori lusol\nnothing bana\n", encoding="utf-8")
+    listed = cli(*given[:-2], "-o", tmp_path / "map2", "--test-words", tmp_path / "tested.txt")
+    assert "seed: 14 identical words and numbers" in listed.out
+    assert f"translation of 2 words of {tmp_path / 'tested.txt'}" in listed.out
     records = [json.loads(line) for line in done.out.splitlines()]
     assert records[-1]["seed_pairs"] == 16
     assert {r["layer"] for r in records if "layer" in r} >= {"all"}
@@ -51,6 +55,7 @@ def test_what_is_refused(cli, texts: tuple[Path, Path], tmp_path: Path) -> None:
         ((folder, folder, *text, "--words", tmp_path / "list"), "expected two words"),
         ((folder, folder, *text, "--min-count", 10_000), "fewer than two words"),
         ((folder, tmp_path / "nothing", *text), "no model"),
+        ((folder, folder, *text[:3], tmp_path / "nothing"), "nothing: no such file or folder"),
     ):
         done = cli("align", *given)
         assert (done.code, done.err.count("\n")) == (2, 1), done.err

@@ -222,11 +222,12 @@ class TestDrift:
         assert done.code == 0, done.err
         found = [json.loads(line) for line in done.out.splitlines()]
         assert {r["word"] for r in found[:3]} == {"play", "park", "actors"}
-        assert all(min(r["p"], r["p_apd"], r["p_jsd"]) <= r["q"] <= 1 for r in found[:3])
+        assert all(r["p_net"] <= r["q"] <= 1 for r in found[:3])
+        assert [r["net"] for r in found[:3]] == sorted((r["net"] for r in found[:3]), reverse=True)
         assert [(r["measure"], r["words"], r["graded"]) for r in found[3:]] == [
-            ("apd", 3, 4),
             ("net", 3, 4),
             ("prt", 3, 4),
+            ("apd", 3, 4),
             ("jsd", 3, 4),
         ]
         assert "left out, not 3 times in both: xyzzy" in done.err

@@ -12,7 +12,7 @@ from elmokit.pretrain import Corpus, PretrainConfig
 from elmokit.pretrain.corpus.duplicates import SHORT_COPIES, Duplicates
 from elmokit.pretrain.corpus.prepare import prepare
 from elmokit.pretrain.corpus.text import Block
-from elmokit.pretrain.plan import count_corpus, suggest, told
+from elmokit.pretrain.plan import MEASURED, STEPS, count_corpus, suggest, told
 from elmokit.text import load_tokenizer
 
 
@@ -116,6 +116,8 @@ def test_counts_and_a_suggestion(tmp_path: Path) -> None:
     assert counts.coverage[5000] == 1.0
     assert counts.duplicates.exact == 2
     assert suggest(counts).preset == "tiny"
+    assert "tiny models had 387" in "\n".join(told(counts, suggest(counts), PretrainConfig(), [str(path)]))
+    assert {preset for _, preset, *_ in STEPS} <= MEASURED.keys()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +125,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ended = run_here(["pretrain", "--plan", str(text), "--tokenizer", "unicode", "--device", "cpu", "--workers", "1"])
     assert ended.status == 0, ended.said
     out = capsys.readouterr().out
-    for said in ("tokens ", "types ", "coverage ", "repetitions ", "hours at", "--preset tiny", "--tokenizer unicode"):
+    for said in (
+        "tokens ",
+        "types ",
+        "coverage ",
+        "repetitions ",
+        " tokens/s on cpu",
+        "--preset tiny",
+        "--tokenizer unicode",
+    ):
         assert said in out
     ended = run_here(["pretrain", str(text)])
     assert ended.status == 2

@@ -111,6 +111,7 @@ class TestOwn:
             "def cut(text): return [line.split('_') for line in text.split('|')]\n"
             "def flat(text): return text.upper().split()\n"
             "def wrong(text): return 7\nnumber = 3\ncut.version = 5\n"
+            "def breaks(text): return [][0]\n"
         )
         monkeypatch.syspath_prepend(tmp_path)
         sys.modules.pop("my_words", None)
@@ -129,6 +130,7 @@ class TestOwn:
             ("wrong", "expected a list"),
             ("number", "expected a function"),
             ("none", "cannot be imported"),
+            ("breaks", "failed on 'a': IndexError: list index"),
         ):
             with pytest.raises(InputError, match=said):
                 load_tokenizer(f"python:{module}:{name}").tokenize("a")

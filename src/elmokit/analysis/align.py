@@ -75,6 +75,7 @@ class Found:
     alignment: Alignment
     translations: dict[str, Translation]  # by layer, "all", and "common" where the common space is the better one
     lexicon: Callable[[], list[Entry]] = field(repr=False, compare=False)  # each source word's translation
+    listed: dict[str, Translation] = field(default_factory=dict)  # the same of a list of pairs that was given for it
 
 
 def read_word_list(path: str | Path) -> list[Pair]:
@@ -97,18 +98,28 @@ def identical_words(source: Anchors, target: Anchors) -> list[Pair]:
 
 
 def align_anchors(
-    source: Anchors, target: Anchors, pairs: Sequence[Pair] | None = None, *, config: AlignConfig | None = None
+    source: Anchors,
+    target: Anchors,
+    pairs: Sequence[Pair] | None = None,
+    *,
+    test_pairs: Sequence[Pair] = (),
+    config: AlignConfig | None = None,
 ) -> Found:
-    """Maps from `source` into `target`. `pairs` is the seed; without it, identical strings are."""
+    """Maps from `source` into `target`. `pairs` is the seed; without it, identical strings are.
+
+    `test_pairs` are translations to test the maps on, besides the part of the seed that is held out. Their words of the
+    source are left out of the seed.
+    """
     config = config or AlignConfig()
+    outside = {a for a, _ in test_pairs}
     if source.depth != target.depth:
         raise InputError(
             f"{source.source} has {source.depth} layers, {target.source} {target.depth}; a map goes from layer to "
             "layer, so both need as many"
         )
     given = identical_words(source, target) if pairs is None else list(pairs)
-    known = [(a, b) for a, b in dict.fromkeys(given) if a in source.places and b in target.places]
-    tested, seed = _held_out(known, config.test)
+    known = _known(given, source, target)
+    tested, seed = _held_out([pair for pair in known if pair[0] not in outside], config.test)
     if len(seed) < LEAST:
         raise InputError(
             f"{len(seed)} pairs of the seed ({len(given)} given) have anchors in both models; {LEAST} are needed: give "
@@ -128,17 +139,21 @@ def align_anchors(
         if later <= score + 1e-4:
             break
         maps, fitted, rounds, score, mutual = refined, mutual, rounds + 1, later, found
-    right = _right_answers(tested, source, target, config)
     views = _views(x, y, maps, source.layer_names)
     best = "all"
     common = {"common": _flat_pair(*common_space(x, y, fitted))} if len(checked) >= 5 else {}
     if common and _hits(*common["common"], checked, config) > _hits(*views["all"], checked, config):
         views, best = views | common, "common"
-    translations = {
-        name: _precision(mapped, keys[: config.search_words], right, config.neighbours)
-        for name, (mapped, keys) in views.items()
-        if right
-    }
+
+    def measured(some: Sequence[Pair]) -> dict[str, Translation]:
+        right = _right_answers(some, source, target, config)
+        return {
+            name: _precision(mapped, keys[: config.search_words], right, config.neighbours)
+            for name, (mapped, keys) in views.items()
+            if right
+        }
+
+    translations, listed = measured(tested), measured(_known(test_pairs, source, target))
     scores = {f"{name} at {k}": getattr(t, f"at_{k}") for name, t in translations.items() for k in (1, 5)}
     about = AlignedModels(
         source.model,
@@ -161,6 +176,7 @@ def align_anchors(
         alignment,
         translations,
         lambda: _lexicon(mapped, keys[: config.search_words], source.words, target.words, config.neighbours),
+        listed,
     )
 
 
@@ -176,6 +192,11 @@ def _nearest_mean(cosines: Vectors, neighbours: int) -> Vectors:
     largest = -np.partition(-cosines, k - 1, axis=1)[:, :k]
     mean: Vectors = largest.mean(axis=1)
     return mean
+
+
+def _known(pairs: Sequence[Pair], source: Anchors, target: Anchors) -> list[Pair]:
+    """Those with anchors on both sides, each once."""
+    return [(a, b) for a, b in dict.fromkeys(pairs) if a in source.places and b in target.places]
 
 
 def _held_out(pairs: list[Pair], share: float) -> tuple[list[Pair], list[Pair]]:

@@ -8,7 +8,7 @@ import typer
 from elmokit.cli.flags import Device, Json, Lines, LinesOption
 
 if TYPE_CHECKING:
-    from elmokit.analysis.align import Found
+    from elmokit.analysis.align import Found, Translation
     from elmokit.analysis.anchors import Anchors
     from elmokit.analysis.retrieval import Retrieval
     from elmokit.encoders import Encoder
@@ -24,6 +24,10 @@ def align(
     words: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Word pairs, two on a line, as seed; default: identical words and numbers."),
+    ] = None,
+    test_words: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Word pairs, two on a line, to test on; their words leave the seed."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -54,23 +58,27 @@ def align(
     Each word's mean vector in its text is its anchor. From pairs of words (the seed), an orthogonal map is found for
     each layer. Words that are then each other's nearest become the next round's pairs. A part of the seed is held out
     to test how often a word's translation is the nearest word, or among the five nearest (by CSLS): by each layer's
-    map, by all, and in the common space of the two, in which words alone can be compared.
+    map, by all, and in the common space of the two, in which words alone can be compared. Identical words are names
+    and numbers for the most part, so test words of another kind with --test-words.
     """
     from elmokit.analysis.align import AlignConfig, align_anchors, read_word_list
     from elmokit.analysis.retrieval import retrieve_tokens
     from elmokit.cli.inputs import read_inputs
     from elmokit.encoders import load_encoder
+    from elmokit.formats import expand_inputs
     from elmokit.formats.atomic import write_text
 
+    expand_inputs([text for text in (source_text, target_text) if not _indexed(text)])  # or an error
     config = AlignConfig(rounds=rounds, test=test, search_words=limit)
     pairs = None if words is None else read_word_list(words)
+    test_pairs = [] if test_words is None else read_word_list(test_words)
     encoders = load_encoder(source, device=device), load_encoder(target, device=device)
     folder = output or _beside(source, target)
     first, second = (
         _anchors(encoder, text, lines=lines, min_count=min_count, limit=limit)
         for encoder, text in zip(encoders, (source_text, target_text), strict=True)
     )
-    found = align_anchors(first, second, pairs, config=config)
+    found = align_anchors(first, second, pairs, test_pairs=test_pairs, config=config)
     found.alignment.save(folder)
     if lexicon is not None:
         write_text(lexicon, "".join(f"{e.word}\t{e.translation}\t{e.score:.4f}\n" for e in found.lexicon()))
@@ -81,7 +89,7 @@ def align(
         alike = encoders[0].width == encoders[1].width
         before = retrieve_tokens(*encoders, sentences) if alike else [None] * len(mapped)
         retrieved = list(zip(before, mapped, strict=True))
-    _report(found, retrieved, (first, second), json_output=json_output)
+    _report(found, retrieved, (first, second), listed=test_words, json_output=json_output)
     typer.echo(f"the maps are in {folder}; use them with  -m aligned:{folder}", err=True)
 
 
@@ -97,13 +105,18 @@ def _beside(source: str, target: str) -> Path:
     return Path(source) / BESIDE / (name or "target")
 
 
+def _indexed(text: str) -> bool:
+    from elmokit.index.settings import MANIFEST
+
+    return (Path(text) / MANIFEST).exists()
+
+
 def _anchors(encoder: "Encoder", text: str, *, lines: str, min_count: int, limit: int) -> "Anchors":
     from elmokit.analysis.anchors import index_anchors, text_anchors
     from elmokit.cli.inputs import read_inputs
     from elmokit.index import Index
-    from elmokit.index.settings import MANIFEST
 
-    if (Path(text) / MANIFEST).exists():
+    if _indexed(text):
         return index_anchors(Index.open(text), encoder, min_count=min_count, limit=limit)
     sentences = read_inputs([text], tokenizer=encoder.tokenizer, lines=lines)
     return text_anchors(encoder, sentences, min_count=min_count, limit=limit)
@@ -114,6 +127,7 @@ def _report(
     retrieved: "list[tuple[Retrieval | None, Retrieval]]",
     anchors: "tuple[Anchors, Anchors]",
     *,
+    listed: Path | None,
     json_output: bool,
 ) -> None:
     from dataclasses import asdict
@@ -123,6 +137,7 @@ def _report(
     about = found.alignment.about
     if json_output:
         records: list[dict[str, Any]] = [{"layer": name, **asdict(t)} for name, t in found.translations.items()]
+        records += [{"layer": name, "test_words": asdict(t)} for name, t in found.listed.items()]
         for before, after in retrieved:
             records.append({"retrieval": asdict(after), "unaligned": None if before is None else asdict(before)})
         print_json([*records, {"seed_pairs": about.seed_pairs, "pairs": about.pairs, "rounds": about.rounds}])
@@ -130,12 +145,12 @@ def _report(
     seed = "identical words and numbers" if about.seed == "identical" else "given pairs"
     typer.echo(f"{len(anchors[0]):,} words of {about.source_name}, {len(anchors[1]):,} of {about.target_name}")
     typer.echo(f"seed: {about.seed_pairs:,} {seed}; after {about.rounds} rounds {about.pairs:,} pairs\n")
-    if found.translations:
-        tested = next(iter(found.translations.values())).words
-        typer.echo(f"translation of {tested:,} words that were held out of the seed, by CSLS")
-        typer.echo(f"{'layer':12}  at 1   at 5")
-        for name, one in found.translations.items():
-            typer.echo(f"{name:12} {one.at_1:5.1%}  {one.at_5:5.1%}")
+    _print_precision(found.translations, "words that were held out of the seed")
+    if listed is not None:
+        typer.echo("")
+        _print_precision(found.listed, f"words of {listed}")
+        if not found.listed:
+            typer.echo(f"no pair of {listed} has anchors in both models")
     if retrieved:
         typer.echo(
             f"\nthe same place in {retrieved[0][1].tokens:,} words of text: nearest of all, and of the same word's"
@@ -144,3 +159,13 @@ def _report(
         for before, after in retrieved:
             old = "-" if before is None else f"{before.at_1:5.1%} {before.same_word:6.1%}"
             typer.echo(f"{after.layer:12}  {old:14}  {after.at_1:5.1%} {after.same_word:6.1%}")
+
+
+def _print_precision(translations: "dict[str, Translation]", of: str) -> None:
+    if not translations:
+        return
+    tested = next(iter(translations.values())).words
+    typer.echo(f"translation of {tested:,} {of}, by CSLS")
+    typer.echo(f"{'layer':12}  at 1   at 5")
+    for name, one in translations.items():
+        typer.echo(f"{name:12} {one.at_1:5.1%}  {one.at_5:5.1%}")

@@ -33,7 +33,7 @@ def drift(
         Path | None,
         typer.Option(metavar="FILE", help="Only the words in this file; default: all that are frequent in both."),
     ] = None,
-    by: Annotated[str, typer.Option(help="Rank by prt, apd, net or jsd.")] = "prt",
+    by: Annotated[str, typer.Option(help="Rank by net, prt, apd or jsd.")] = "net",
     number: Annotated[int, typer.Option("--number", "-n", help="Words to show.", min=1)] = 20,
     examples: Annotated[int, typer.Option(help="Occurrences to show of a word in each corpus.", min=0)] = 2,
     min_count: Annotated[int, typer.Option(help="Only words with this many occurrences in each corpus.", min=2)] = 10,
@@ -62,10 +62,11 @@ def drift(
         elmokit drift index1/ index2/ --words words.txt --plot drift.html
         elmokit drift corpus1.txt corpus2.txt --gold truth/graded.txt
 
-    prt is the distance between a word's mean vectors in the two corpora, apd the mean distance between its occurrences
-    in one and in the other, net the same less that within each corpus. For jsd, its uses are put into groups, and the
-    shares of the groups are compared. p says how often chance alone gives as much; q is p corrected for the number of
-    words. The examples are those most unlike the other corpus.
+    apd is the mean distance between a word's occurrences in one corpus and in the other. net is the same less that
+    within each corpus, which takes a word's variety off; the list is ranked by it. prt is the distance between the
+    word's mean vectors. For jsd, its uses are put into groups, and the shares of the groups are compared. p says how
+    often chance alone gives as much; q is p corrected for the number of words. The examples are those most unlike the
+    other corpus.
     """
     from contextlib import ExitStack
     from dataclasses import asdict
@@ -222,9 +223,9 @@ def _draw(found: "Sequence[WordDrift]", path: Path, names: tuple[str, str]) -> N
     from elmokit.plots import Value, draw_bars, save_chart
 
     measures: dict[Measure, str] = {
+        "net": "net: apd less the mean distance within a corpus",
         "prt": "prt: distance of the two mean vectors",
         "apd": "apd: mean distance of an occurrence in one corpus to one in the other",
-        "net": "net: apd less the mean distance within a corpus",
         "jsd": "jsd: how differently the occurrences fall into groups, 0 to 1",
     }
     values = [

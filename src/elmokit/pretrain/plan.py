@@ -19,13 +19,18 @@ from elmokit.pretrain.config import PRESETS, PretrainConfig, load_config
 from elmokit.pretrain.corpus._encoding import available_workers, encode_blocks
 from elmokit.pretrain.corpus.duplicates import DuplicateReport, Duplicates
 from elmokit.pretrain.corpus.text import Corpus, read_blocks
+from elmokit.pretrain.journal import duration
 
 SIZES = (5_000, 10_000, 20_000, 50_000, 100_000, 131_072, 250_000)
 ENOUGH = 0.97  # of the tokens that a vocabulary covers
 # Words, preset, epochs, dropout.
 STEPS = ((2e6, "tiny", 15, 0.2), (3e7, "small", 15, 0.2), (1e8, "small", 10, 0.1), (1e99, "medium", 10, 0.1))
-# Held-out perplexity of English, as docs/pretraining.md and the bundled model's card have it.
-MEASURED = ("387 (tiny, 4 MB of news, 4 minutes on a CPU)", "50 (medium, 160 million tokens, 6.8 passes)")
+# Held-out perplexity as docs/pretraining.md and docs/languages.md have it.
+MEASURED = {
+    "tiny": "387 (4 MB of English news, 4 minutes on a CPU)",
+    "small": "65 (Vietnamese, 17 million tokens, 5 passes) to 99 (English, 9 million tokens)",
+    "medium": "44 (Vietnamese, 17 million tokens, 9 passes) to 59 (English, 97 million tokens)",
+}
 SAMPLE_BYTES, TRIAL_STEPS, TRIAL_ROWS = 300_000, 4, 32
 MUCH = 0.02  # of the words in repetitions: then a word of warning
 
@@ -55,9 +60,9 @@ class Suggestion:
     tokens_per_second: float | None = None
     device: str = "cpu"
 
-    def hours(self, tokens: int) -> float | None:
+    def seconds(self, tokens: int) -> float | None:
         """Time to train."""
-        return None if not self.tokens_per_second else tokens * self.epochs / self.tokens_per_second / 3600
+        return None if not self.tokens_per_second else tokens * self.epochs / self.tokens_per_second
 
 
 def count_corpus(corpus: Corpus, *, workers: int | None = None) -> CorpusCounts:
@@ -129,15 +134,17 @@ def told(counts: CorpusCounts, suggestion: Suggestion, config: PretrainConfig, p
         found.append(f"warning      {counts.bad_bytes:,} bytes are not UTF-8; check the encoding")
     if counts.duplicates.share > MUCH and not config.dedupe:
         found.append("warning      repeated text is learnt by heart and makes perplexity look better: use --dedupe")
-    hours = suggestion.hours(counts.tokens)
+    measured = f"{suggestion.preset} models had {MEASURED[suggestion.preset]}"
+    seconds = suggestion.seconds(counts.tokens)
     speed = suggestion.tokens_per_second or 0
-    time = "not measured" if hours is None else f"{hours:,.1f} hours at {speed:,.0f} tokens/s on {suggestion.device}"
+    at = f"at {speed:,.0f} tokens/s on {suggestion.device}"
+    time = "not measured" if seconds is None else f"{duration(seconds)} {at}"
     flags = f"--preset {suggestion.preset} --vocab-size {suggestion.vocab_size} --epochs {suggestion.epochs:g}"
     dedupe = " --dedupe" if config.dedupe or counts.duplicates.share > MUCH else ""
     given = " ".join(islice(paths, 3)) + (" ..." if len(paths) > 3 else "")
     found += [
         f"time         {time}; a GPU is ten to a hundred times as fast as a CPU",
-        f"perplexity   English here gave {' and '.join(MEASURED)}; other languages and tokenizers differ",
+        f"perplexity   {measured}; other languages and tokenizers differ",
         "suggested    elmokit pretrain "
         f"{given} -o run {flags} --dropout {suggestion.dropout:g} --patience 3 --tokenizer {config.tokenizer}{dedupe}",
     ]

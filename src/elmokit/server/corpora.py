@@ -104,7 +104,7 @@ class DriftRequest(BaseModel):
     first: str
     second: str
     words: list[str] | None = Field(None, description="Only these; default: all that are frequent in both.")
-    by: Literal["prt", "apd", "jsd"] = "prt"
+    by: Literal["net", "prt", "apd", "jsd"] = "net"
     number: int = Field(20, ge=1, le=10_000, description="Words to show.")
     min_count: int = Field(10, ge=2, le=1_000_000)
     per_word: int = Field(200, ge=2, le=10_000)
@@ -118,10 +118,15 @@ class DriftObject(BaseModel):
     word: str
     first: int
     second: int
-    apd: float
+    net: float
     prt: float
+    apd: float
     jsd: float
-    p: float
+    p: float = Field(description="Of prt.")
+    p_net: float
+    p_apd: float
+    p_jsd: float
+    q: float = Field(description="p of the measure that the list is ranked by, corrected for the number of words.")
     first_examples: list[OccurrenceObject]
     second_examples: list[OccurrenceObject]
 

@@ -39,7 +39,10 @@ class NormalisedTokenizer:
     def __init__(self, base: Tokenizer, changes: Sequence[str]) -> None:
         for change in changes:
             if change not in NORMALISATIONS:
-                raise InputError(f"no normalisation {change!r}; available are {', '.join(NORMALISATIONS)}")
+                known = ", ".join(NORMALISATIONS)
+                raise InputError(
+                    f"no normalisation {change!r}; available are {known}; unicode@2 has abbreviations:FILE"
+                )
         ordered = [change for change in NORMALISATIONS if change in changes]  # one name for one behaviour
         self.base, self.changes = base, ordered
         self.name, self.version = "+".join([base.name, *ordered]), base.version
@@ -98,7 +101,9 @@ class PythonTokenizer(OwnTokenizer):
             for part in attribute.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError) as error:
-            raise InputError(f"tokenizer {name!r} cannot be imported ({error}); is its package installed?") from error
+            raise InputError(
+                f"tokenizer {name!r} cannot be imported ({error}); install its package, or set PYTHONPATH to its folder"
+            ) from error
         if not callable(found):
             raise InputError(f"tokenizer {name!r} is a {type(found).__name__}, expected a function")
         self.function = found
@@ -108,7 +113,13 @@ class PythonTokenizer(OwnTokenizer):
         return PythonTokenizer, (self.name,)
 
     def _cut(self, text: str) -> list[list[str]]:
-        return _sentences(self.function(text), self.name)
+        try:
+            found = self.function(text)
+        except Exception as error:  # whatever a user's function may raise
+            raise InputError(
+                f"tokenizer {self.name!r} failed on {text[:40]!r}: {type(error).__name__}: {error}"
+            ) from error
+        return _sentences(found, self.name)
 
 
 class CommandTokenizer(OwnTokenizer):
@@ -127,8 +138,8 @@ class CommandTokenizer(OwnTokenizer):
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InputError(f"tokenizer {self.name!r} cannot run ({error})") from error
         if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise InputError(f"tokenizer {self.name!r} ended with status {done.returncode}: {(said or [''])[-1][:200]}")
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+            raise InputError(f"tokenizer {self.name!r} ended with status {done.returncode}: {said[-1][:200]}")
         return [line.split() for line in done.stdout.decode("utf-8", "replace").splitlines()]
 
 
