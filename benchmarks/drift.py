@@ -104,7 +104,7 @@ def main() -> None:
     encoder = load_encoder(given.model)
     lines = islice((line for text in given.texts for line in read_lines(text)), given.lines)
     places = sentences_with(lines, encoder)
-    rates = np.linspace(*given.rates, given.words).tolist()
+    rates = np.linspace(given.rates[0], given.rates[1], given.words).tolist()
     print(f"{given.words} words, rates from {rates[0]:g} to {rates[-1]:g}, {given.repeats} draws: mean rho (the least)")
     print(f"{'donors':8} {'in each':>7}  " + "  ".join(f"{measure:13}" for measure in MEASURES))
     records, found_q = [], defaultdict(list)

@@ -114,12 +114,15 @@ def _indexed(text: str) -> bool:
 def _anchors(encoder: "Encoder", text: str, *, lines: str, min_count: int, limit: int) -> "Anchors":
     from elmokit.analysis.anchors import index_anchors, text_anchors
     from elmokit.cli.inputs import read_inputs
+    from elmokit.cli.progress import watched
+    from elmokit.formats import ReadReport
     from elmokit.index import Index
 
     if _indexed(text):
         return index_anchors(Index.open(text), encoder, min_count=min_count, limit=limit)
-    sentences = read_inputs([text], tokenizer=encoder.tokenizer, lines=lines)
-    return text_anchors(encoder, sentences, min_count=min_count, limit=limit)
+    read = ReadReport()
+    sentences = read_inputs([text], tokenizer=encoder.tokenizer, lines=lines, report=read)
+    return text_anchors(encoder, watched(sentences, text, read), min_count=min_count, limit=limit)
 
 
 def _report(

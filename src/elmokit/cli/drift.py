@@ -74,6 +74,7 @@ def drift(
 
     from elmokit.analysis.drift import DriftConfig, compare_gold, measure_drift, read_gold
     from elmokit.cli.inputs import read_words
+    from elmokit.cli.progress import counting
     from elmokit.cli.show import print_json
     from elmokit.errors import InputError
     from elmokit.formats.read import told_lines
@@ -100,7 +101,8 @@ def drift(
             folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="elmokit-drift-")))
             pair = _index_texts((first, second), folder, wanted, config, layers, model, device, lines=lines)
             typer.echo(told_lines(lines), err=True)
-        found = measure_drift(*pair, words=_present(pair, wanted) if wanted else None, config=config)
+        with counting("comparing words") as told:
+            found = measure_drift(*pair, words=_present(pair, wanted) if wanted else None, config=config, told=told)
         rare = sorted({*(wanted or ())} - {drift.word for drift in found})
         if rare:
             typer.echo(f"left out, not {min_count} times in both: {', '.join(rare)}", err=True)
@@ -148,8 +150,10 @@ def _index_texts(
     from collections import Counter
 
     from elmokit.cli.inputs import name_corpus, read_inputs
+    from elmokit.cli.progress import watched
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
+    from elmokit.formats import ReadReport
     from elmokit.index import ENGLISH_STOP_WORDS, Index, IndexSettings
 
     names = [name_corpus([corpus]) for corpus in corpora]
@@ -158,7 +162,8 @@ def _index_texts(
     encoder = load_encoder(model, device=device)
 
     def read(corpus: str) -> "Iterator[Sentence]":
-        return read_inputs([corpus], tokenizer=encoder.tokenizer, lines=lines)
+        met = ReadReport()
+        return watched(read_inputs([corpus], tokenizer=encoder.tokenizer, lines=lines, report=met), corpus, met)
 
     if wanted is None:
         counts = [Counter(token for sentence in read(corpus) for token in sentence.tokens) for corpus in corpora]

@@ -1,8 +1,9 @@
 """A bar for work that can be counted, on standard error and only where someone looks."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from elmokit.formats import ReadReport
     from elmokit.integrations.ray import RunReport
+    from elmokit.text import Sentence
 
 
 @contextmanager
@@ -64,6 +66,23 @@ def embedding(inputs: Sequence[str], output: Path, read: "ReadReport") -> Iterat
             progress.update(task, completed=read.consumed, pace=describe_pace(begin, now, total))
 
         yield told
+
+
+@dataclass
+class Taken:
+    """A `Report` of sentences that are taken from the first on."""
+
+    sentences: int = 0
+    resumed_at: int = 0
+
+
+def watched(sentences: "Iterable[Sentence]", text: str, read: "ReadReport") -> "Iterator[Sentence]":
+    """The sentences of a text as they are, with a bar while they are taken; `read` is the report of their reader."""
+    taken = Taken()
+    with embedding([text], Path(text), read) as told:
+        for taken.sentences, sentence in enumerate(sentences, 1):
+            told(taken)
+            yield sentence
 
 
 def describe_pace(begin: tuple[float, int, int], now: tuple[float, int, int], total: int | None) -> str:
