@@ -13,6 +13,8 @@ import models
 from elmokit import Elmo
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.parts import Part, plan_parts, read_rows
+from elmokit.store._parquet import write_parquet
+from elmokit.store._records import Record
 from elmokit.store.parts import (
     PartEmbedder,
     PartOptions,
@@ -46,6 +48,7 @@ def test_parts_hold_every_line_once(
     found = [row for part in parts for row in read_rows(part)]
     assert [row.text for row in found] == expected * 2
     assert [row.number for row in found] == list(range(2 * len(expected)))
+    assert [row.line for row in found] == 2 * list(range(len(expected)))
     assert all(1 <= part.rows <= rows for part in parts)
 
 
@@ -56,9 +59,51 @@ def test_rows_of_parquet_over_row_groups(tmp_path: Path) -> None:
     assert [part.rows for part in parts] == [4, 4, 3]
     found = [row for part in parts for row in read_rows(part, field="body")]
     assert [row.text for row in found] == values
-    assert [row.number for row in found if row.wrong] == [4]
+    assert [(row.number, row.line) for row in found if row.wrong] == [(4, 4)]
     with pytest.raises(InputError, match="no column 'text'; it has body, n"):
         list(read_rows(parts[0]))
+
+
+def test_bad_rows_have_their_places_in_every_part_of_every_file(tmp_path: Path) -> None:
+    wrong = ["{", '{"other": 1}', '["text"]', '{"text": 3}', '{"text": ["a", 1]}']
+    (tmp_path / "a.jsonl").write_text("\n".join(wrong))
+    file = (tmp_path / "a.jsonl").as_uri()  # an address, as that of a bucket
+    assert file.startswith("file://")
+    found = [row for part in plan_parts([file, file], part_rows=2) for row in read_rows(part)]
+    assert [row.number for row in found] == list(range(10))
+    assert [row.line for row in found] == 2 * list(range(5))
+    assert [row.text for row in found] == [None] * 10
+    said = [row.wrong.split(":")[0] for row in found[:5]]
+    assert said == [
+        "not JSON",
+        "no field 'text'",
+        "no field 'text'",
+        *(f"{t}, expected a text or a list of tokens" for t in ("int", "list")),
+    ]
+    (tmp_path / "folder.txt").mkdir()
+    for nothing in (tmp_path / "folder.txt", tmp_path / "none.txt"):
+        with pytest.raises(InputError, match="no such file"):
+            plan_parts([nothing.as_uri()])
+
+
+def test_tokens_are_kept_where_the_text_is_tokenized(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The cat's mat.\n")
+    elmo = Elmo(models.tiny(seed=1).pretrained, device="cpu")
+    elmo.save_pretrained(tmp_path / "model")
+    parts = plan_parts([str(tmp_path / "a.txt")])
+    for tokenized, tokens in ((True, ["The", "cat's", "mat."]), (False, ["The", "cat", "'s", "mat", "."])):
+        options = PartOptions(model=str(tmp_path / "model"), device="cpu", tokenized=tokenized)
+        PartEmbedder(tmp_path, options)(parts[0])
+        assert pq.read_table(part_file(tmp_path, parts[0])).to_pydict()["token"] == tokens
+
+
+def test_small_vectors_make_no_large_row_groups(tmp_path: Path) -> None:
+    """Their tokens are in memory until a group is written."""
+    tokens = ("a",) * 16_384
+    records = [Record("", tokens, np.zeros((len(tokens), 1), np.float32))] * 3
+    write_parquet(tmp_path / "a.parquet", records, axes=(1,), metadata={})
+    groups = pq.ParquetFile(tmp_path / "a.parquet").metadata
+    assert [groups.row_group(k).num_rows for k in range(groups.num_row_groups)] == [32_768, 16_384]
 
 
 def test_bad_rows_are_set_aside(tmp_path: Path) -> None:
@@ -107,6 +152,16 @@ def test_a_damaged_part_counts_as_missing(tmp_path: Path) -> None:
     assert read_part(path) is None
     path.write_bytes(b"PAR1 and nothing else")
     assert read_part(path) is None
+
+
+def test_a_manifest_of_something_else_is_refused(tmp_path: Path) -> None:
+    good = {"format": "elmokit parts", "version": 1, "run": {}, "parts": 1, "complete": False}
+    (tmp_path / "manifest.json").write_text(json.dumps(good))
+    assert read_manifest(tmp_path) == good
+    for wrong in ([], good | {"format": "other"}, good | {"version": 2}):
+        (tmp_path / "manifest.json").write_text(json.dumps(wrong))
+        with pytest.raises(FormatError, match="not a manifest of parts"):
+            read_manifest(tmp_path)
 
 
 def test_what_cannot_be_planned_is_said(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +90,57 @@ def test_order_and_errors_whatever_the_workers(workers: int) -> None:
 
 def test_available_workers() -> None:
     assert 1 <= available_workers() <= 16
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not say which CPUs may be used")
+def test_no_more_workers_than_cpus_that_this_process_may_use() -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert available_workers() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+PROGRAM = """
+import sys
+from multiprocessing import active_children
+from elmokit.pretrain.corpus._encoding import encode_blocks
+from elmokit.pretrain.corpus.text import Block, Reading
+from elmokit.text import load_tokenizer
+
+if __name__ == "__main__":
+    blocks = (Block(b"a b", "text", "a") for _ in range(1_000_000))
+    encoded = encode_blocks(blocks, Reading(tokenizer=load_tokenizer("whitespace")), workers=2)
+    next(encoded)
+    print(*(child.pid for child in active_children()), flush=True)
+    sys.stdin.read()
+"""
+
+
+def runs(process: int) -> bool:
+    """Whether it is there and not merely waiting to be buried."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="needs /proc")
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **quiet) as parent:
+        assert parent.stdout is not None
+        workers = [int(word) for word in parent.stdout.readline().split()]
+        assert len(workers) == 2
+        assert all(map(runs, workers))
+        parent.kill()
+        ends = time.monotonic() + 120
+        while (left := [worker for worker in workers if runs(worker)]) and time.monotonic() < ends:
+            time.sleep(0.05)
+        for worker in left:
+            os.kill(worker, 9)
+        assert not left

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from elmokit.index.segment import Segment
@@ -32,12 +33,21 @@ def centred(vectors: Vectors, mean: Vectors) -> Vectors:
     return left
 
 
+def cosines(queries: Vectors, rows: Vectors) -> Vectors:
+    """Of centred vectors (Q, D) and (n, D): (Q, n). By torch, whose helper threads sleep where there is nothing to do.
+
+    Those of NumPy's library keep their cores busy meanwhile: beside other work a search took ten times as long.
+    """
+    found: Vectors = torch.mm(torch.from_numpy(queries), torch.from_numpy(rows).T).numpy()
+    return found
+
+
 def scan(segments: Sequence[Segment], queries: Vectors, mean: Vectors, *, k: int, first: int = 0) -> Nearest:
     """The k nearest rows, from row `first` on, of each query (Q, D), which is centred already."""
     best, base = nothing(len(queries), k), 0
     for segment in segments:
         for start in range(max(first - base, 0), len(segment), BLOCK):
-            scores = queries @ centred(segment.decode(start, start + BLOCK), mean).T  # (Q, n)
+            scores = cosines(queries, centred(segment.decode(start, start + BLOCK), mean))  # (Q, n)
             rows = np.arange(base + start, base + start + scores.shape[1])
             best = merge(best, Nearest(np.broadcast_to(rows, scores.shape), scores), k=k)
         base += len(segment)

@@ -19,7 +19,7 @@ from elmokit.encoders.encoder import Encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.index._hnsw import HnswGraph, checksum_of, load_usearch, make_graph
-from elmokit.index.exact import BLOCK, Nearest, centred, merge, nothing, scan
+from elmokit.index.exact import BLOCK, Nearest, centred, cosines, merge, nothing, scan
 from elmokit.index.growth import GrowthReport, add_text, locked, open_run, read_segments
 from elmokit.index.segment import Segment
 from elmokit.index.settings import MANIFEST, IndexSettings, Manifest
@@ -136,7 +136,7 @@ class View:
         queries, best = centred(given, self.mean), nothing(len(given), k)
         for at in range(0, len(rows), BLOCK):
             some = rows[at : at + BLOCK]
-            scores = queries @ centred(self.vectors(some), self.mean).T  # (Q, n)
+            scores = cosines(queries, centred(self.vectors(some), self.mean))  # (Q, n)
             best = merge(best, Nearest(np.broadcast_to(some, scores.shape), scores), k=k)
         return best
 
