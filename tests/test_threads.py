@@ -163,6 +163,23 @@ def test_static_vectors() -> None:
     check(new, jobs(), near=0)
 
 
+def test_sentences_that_another_thread_makes_with_the_same_encoder() -> None:
+    """A call that still reads its sentences keeps no other thread waiting."""
+    static = Static(WordTable(WORDS, np.eye(len(WORDS), 5, dtype=np.float32)), device="cpu")
+
+    def sentences() -> Iterator[list[str]]:
+        for k in range(3):
+            made: list[Any] = []
+            other = threading.Thread(target=lambda: made.append(static.encode([["w1"]])), daemon=True)  # noqa: B023
+            other.start()
+            other.join(timeout=60)
+            assert len(made) == 1
+            yield [WORDS[k]]
+
+    for call in (static.encode, static.encode_tokens, static.encode_layers):
+        same(list(call(sentences())), list(call([[word] for word in WORDS[:3]])), near=0)
+
+
 @pytest.mark.parametrize("kind", ["bert", "gpt"])
 def test_transformers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transformer_models = pytest.importorskip("transformer_models")

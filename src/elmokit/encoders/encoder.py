@@ -3,6 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, overload
@@ -187,8 +188,9 @@ class Encoder(ABC):
 
         An empty sentence gives a zero vector. With layers="all" the layers stay apart: (N, L, D).
         """
-        answer = self._answer(sentences, pooled, default="average", options=options)
-        found = [e.vectors for e in answer.results]
+        with self._held(sentences):
+            answer = self._answer(sentences, pooled, default="average", options=options)
+            found = [e.vectors for e in answer.results]
         if answer.single:
             vectors = found[0]
         else:
@@ -208,8 +210,9 @@ class Encoder(ABC):
     def encode_tokens(self, sentences: Given, *, as_tensor: Literal[True], **options: Unpack[Options]) -> Any: ...
     def encode_tokens(self, sentences: Given, *, as_tensor: bool = False, **options: Unpack[Options]) -> Any:
         """One vector per token: a list of (T, D), or (T, D) for one string; (0, D) for an empty sentence."""
-        answer = self._answer(sentences, per_sentence, default="average", options=options)
-        found = [answer.tensor(e.vectors) if as_tensor else e.vectors for e in answer.results]
+        with self._held(sentences):
+            answer = self._answer(sentences, per_sentence, default="average", options=options)
+            found = [answer.tensor(e.vectors) if as_tensor else e.vectors for e in answer.results]
         return found[0] if answer.single else found
 
     @overload
@@ -227,8 +230,9 @@ class Encoder(ABC):
 
         A choice that makes one layer out of all ("average", a mix) gives (1, T, D).
         """
-        answer = self._answer(sentences, per_sentence, default="all", options=options)
-        apart = [e.vectors if e.vectors.ndim == 3 else e.vectors[None] for e in answer.results]
+        with self._held(sentences):
+            answer = self._answer(sentences, per_sentence, default="all", options=options)
+            apart = [e.vectors if e.vectors.ndim == 3 else e.vectors[None] for e in answer.results]
         found = [answer.tensor(vectors) for vectors in apart] if as_tensor else apart
         return found[0] if answer.single else found
 
@@ -300,6 +304,10 @@ class Encoder(ABC):
         place = self._device if device is None else pick_device(device)
         at = place, self._mode(self._asked if dtype is None else dtype, place)
         return self._built.find(at, self._build, home=(self.device, self.dtype))
+
+    def _held(self, sentences: Given) -> AbstractContextManager[None]:
+        """What a call holds from its beginning to its end; nothing, where threads at once get more done than one."""
+        return nullcontext()
 
     def _mode(self, dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
         return pick_dtype(dtype, device, modes=self.modes, usual=self._usual)

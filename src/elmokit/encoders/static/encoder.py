@@ -5,6 +5,7 @@ glove.encode_tokens("One vector per word.")     # (5, 100)
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,6 +19,7 @@ from elmokit.encoders.static._fasttext import FastTextTable
 from elmokit.encoders.static.load import load_table, table_of
 from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
+from elmokit.formats.given import Given
 from elmokit.layers import LayerStack, Vectors
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
@@ -49,6 +51,7 @@ class Static(Encoder):
         cut = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         super().__init__(cut, device=device, dtype=dtype)
         self.table, self.fallback, self.unknown_words = table, fallback, unknown
+        self.turn = Turn()
         self.placed()
 
     @classmethod
@@ -77,6 +80,13 @@ class Static(Encoder):
     def from_gensim(cls, vectors: Any, **options: Any) -> "Static":
         """From gensim's KeyedVectors in memory, or a model that has them; the options are those of `Static`."""
         return cls(table_of(vectors), **options)
+
+    def _held(self, sentences: Given) -> AbstractContextManager[None]:
+        """The turn: a call is short and nearly all Python, so threads would only take the interpreter from each other.
+
+        Not while sentences are still to come: another thread may be the one that makes them.
+        """
+        return self.turn if isinstance(sentences, str | Sentence | list | tuple) else nullcontext()
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> "StaticRunner":
         return StaticRunner(self, device, dtype)
@@ -134,10 +144,10 @@ class StaticRunner(BatchRunner):
 
     def __init__(self, encoder: Static, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(device, dtype)
-        self.encoder, self.turn = encoder, Turn()
+        self.encoder = encoder
 
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
-        with self.turn:
+        with self.encoder.turn:
             return self._stack(sentences)
 
     def _stack(self, sentences: Sequence[Sentence]) -> LayerStack:
