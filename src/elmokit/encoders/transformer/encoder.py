@@ -18,7 +18,8 @@ from elmokit.encoders.batches import Turn
 from elmokit.encoders.encoder import Context, Encoder, digest_of
 from elmokit.encoders.transformer._library import load_transformer
 from elmokit.encoders.transformer._pieces import PieceCutter, WindowPlan
-from elmokit.encoders.transformer.runner import Subwords, TransformerRunner, hidden_layers, layer_names
+from elmokit.encoders.transformer._rows import padded
+from elmokit.encoders.transformer.runner import Subwords, TransformerRunner, layer_names
 from elmokit.errors import InputError, WeightsError
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -162,7 +163,7 @@ class Transformer(Encoder):
 
 
 @torch.no_grad()
-def _try_out(network: nn.Module, cutter: PieceCutter) -> tuple[tuple[Tensor, ...], Context]:
+def _try_out(network: nn.Module, cutter: PieceCutter) -> tuple[list[Tensor], Context]:
     """All layers of a short text, and what they depend on: does a word feel a change of the word behind it?
 
     Configurations do not tell it reliably (GPT-2's does not call itself a decoder), a run does.
@@ -170,8 +171,8 @@ def _try_out(network: nn.Module, cutter: PieceCutter) -> tuple[tuple[Tensor, ...
     before, after, piece = list(cutter.before), list(cutter.after), cutter.sample
     other = next(k for k in range(len(cutter.tokenizer)) if k != piece and k not in cutter.tokenizer.all_special_ids)
     texts = [[*before, piece, piece, last, *after] for last in (piece, other)]
-    hidden = hidden_layers(network, texts, filler=cutter.filler)
-    first, second = hidden[-1][:, len(before)].double()  # (D,) each: the first word's
+    hidden, begins = padded(network, texts, filler=cutter.filler)
+    first, second = hidden[-1][[begin + len(before) for begin in begins]].double()  # (D,) each: the first word's
     felt = (first - second).abs().max() > 1e-4 * first.abs().max()  # rows of a batch may be rounded apart
     return hidden, "both" if felt else "left"
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.encoders.batches import BatchRunner, Turn
-from elmokit.encoders.places import batch_budget
 from elmokit.encoders.transformer._pieces import PieceCutter, WindowPlan, cut_windows
-from elmokit.errors import WeightsError
+from elmokit.encoders.transformer._rows import Hidden, LongRow, cut_long_rows, cut_padded_rows, padded
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
@@ -56,6 +55,9 @@ class TransformerRunner(BatchRunner):
         self.network, self.cutter = network, cutter
         self.depth, self.width = depth, width  # of a piece's vectors
         self.subwords, self.plan, self.left_only, self.turn = subwords, plan, left_only, turn
+        samples = [[*cutter.before, *[cutter.sample] * n, *cutter.after] for n in (1, 2, 2, 7) if n <= plan.room]
+        with turn:
+            self.long_row = None if left_only else LongRow.of(network, samples, filler=cutter.filler)
 
     @torch.no_grad()  # not inference_mode: mixes are trained on these layers
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
@@ -69,7 +71,7 @@ class TransformerRunner(BatchRunner):
         values = torch.zeros(shape, device=self.device, dtype=self.dtype)  # (L, B * T, parts, D)
         for batch in self._batches(rows):
             with self.turn:
-                hidden = hidden_layers(self.network, [row.ids for row in batch], filler=self.cutter.filler)
+                hidden = self._run([row.ids for row in batch])
             self._add(values, hidden, batch)
         joined = values.view(self.depth, *mask.shape, parts * self.width)  # (L, B, T, D)
         return LayerStack(joined, mask.to(self.device), layer_names(self.depth))
@@ -95,37 +97,36 @@ class TransformerRunner(BatchRunner):
             if mine:
                 yield Row([*before, *ids[window.begin : window.end], *after], mine)
 
+    def _run(self, rows: list[list[int]]) -> Hidden:
+        return self.long_row(rows) if self.long_row else padded(self.network, rows, filler=self.cutter.filler)
+
     def _batches(self, rows: list[Row]) -> Iterator[list[Row]]:
         """Rows come sorted by length; as many of them together as the device likes."""
-        budget = batch_budget(None, self.device)
-        batch: list[Row] = []
-        for row in rows:
-            if batch and (len(batch) + 1) * len(row.ids) > budget:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+        lengths = [len(row.ids) for row in rows]
+        most, once = _runs_well(self.device)
+        cut = cut_long_rows(lengths, most) if self.long_row else cut_padded_rows(lengths, most, once)
+        for begin, end in cut:
+            yield rows[begin:end]
 
-    def _add(self, values: Tensor, hidden: tuple[Tensor, ...], batch: list[Row]) -> None:
-        takes = [(r, *take) for r, row in enumerate(batch) for take in row.takes]
-        row, column, word, weight, part = zip(*takes, strict=True)
-        rows, columns, words, parts = (torch.tensor(n, device=self.device) for n in (row, column, word, part))
+    def _add(self, values: Tensor, hidden: Hidden, batch: list[Row]) -> None:
+        takes = [
+            (begin + take.column, take.word, take.weight, take.part)
+            for begin, row in zip(hidden.begins, batch, strict=True)
+            for take in row.takes
+        ]
+        place, word, weight, part = zip(*takes, strict=True)
+        places, words, parts = (torch.tensor(n, device=self.device) for n in (place, word, part))
         weights = torch.tensor(weight, device=self.device, dtype=self.dtype)[:, None]  # (N, 1)
-        for total, layer in zip(values, hidden, strict=True):  # layer by layer: all at once would be there twice
-            total.index_put_((words, parts), layer[rows, columns] * weights, accumulate=True)
+        for total, layer in zip(values, hidden.layers, strict=True):  # layer by layer: all at once would be there twice
+            total.index_put_((words, parts), layer[places] * weights, accumulate=True)
 
 
-def hidden_layers(network: nn.Module, rows: list[list[int]], *, filler: int) -> tuple[Tensor, ...]:
-    """All layers of rows of ids, the embeddings first. L times (b, s, D)"""
-    longest = max(map(len, rows))
-    device = next(network.parameters()).device
-    ids = torch.tensor([row + [filler] * (longest - len(row)) for row in rows], device=device)  # (b, s)
-    real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)  # (b, s)
-    made: Any = network(input_ids=ids, attention_mask=real, output_hidden_states=True, return_dict=True)
-    if made.hidden_states is None:
-        raise WeightsError(f"{type(network).__name__} does not hand out its layers, so it cannot be used here")
-    return tuple(made.hidden_states)
+def _runs_well(device: torch.device) -> tuple[int, int]:
+    """Positions that are best run at once, and how many positions take as long as it takes to begin a run."""
+    if device.type == "cuda":
+        return 32_768, 32_768
+    threads = torch.get_num_threads()  # each of them reads all weights; more positions do not fit into their caches
+    return min(max(256 * threads, 1_024), 4_096), 32 * threads
 
 
 def layer_names(depth: int) -> tuple[str, ...]:
