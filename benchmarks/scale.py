@@ -2,11 +2,12 @@
 
     python benchmarks/scale.py compare ../shared/corpora/wikipedia-00.txt.xz      two cores, with Ray and without
     python benchmarks/scale.py growth --untrained 64                              10^5 to 10^7 words, without Ray
-    python benchmarks/scale.py growth wikipedia-00.txt.xz -m en --device cuda     the same on a GPU
+    python benchmarks/scale.py growth wikipedia-00.txt.xz -m en --device cuda --processes 4 --part-rows 100    on a GPU
     python benchmarks/scale.py index 4000000 --untrained 512 --folder index       an index, with Ray
 
 All times are by the clock, so the machine must have nothing else to do. Text: the files given, or the sample text again
-and again. `growth` calls the class that a Ray worker is; each part's file is removed when it has been written.
+and again. `growth` calls the class that a Ray worker is; each part's file is removed when it has been written. A GPU is
+too quick for one process, which also cuts the text and writes the files: --processes 4.
 """
 
 import argparse
@@ -76,6 +77,9 @@ def read_arguments() -> argparse.Namespace:
     growth.add_argument("texts", nargs="*", type=Path)
     growth.add_argument("--words", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     growth.add_argument("--device", default="cpu")
+    growth.add_argument(
+        "--processes", type=int, default=1, help="that share the device; each gets an equal share of a text"
+    )
     growth.add_argument("--folder", type=Path, help="files are written in a new folder beside this one")
     growth.set_defaults(part_rows=500)
 
@@ -221,45 +225,49 @@ CONTENDERS: dict[str, Callable[[Path, Path, argparse.Namespace], None]] = {
 
 def grow(place: Path, given: argparse.Namespace) -> None:
     """Rates of texts of each size; small ones several times, each time other lines, and the median counts."""
-    torch.set_num_threads(given.threads)
     lines, most = read_lines(given.texts), max(given.words)
-    embedder = PartEmbedder(place / "parts", PartOptions(model=given.model, device=given.device))
-    began = time.perf_counter()
-    time_growth(write_text(place / "text.txt", 2 * min(given.words), lines), embedder, given.part_rows)
-    print(f"start, with a first text that is not counted: {time.perf_counter() - began:.1f} s", file=sys.stderr)
-    print(f"Embedding with {embedder.encoder.arithmetic}\n")
-    print("| words | tokens | runs | seconds | tokens a second | to the first |\n| --- | --- | --- | --- | --- | --- |")
+    options = PartOptions(model=given.model, device=given.device)
+    shares = [place / f"share-{k}" for k in range(given.processes)]
+    spawn = multiprocessing.get_context("spawn")
     rows: list[dict[str, Any]] = []
-    for words in given.words:
-        runs = [
-            time_growth(write_text(place / "text.txt", words, lines), embedder, given.part_rows)
-            for _ in range(min(REPEATS, max(most // words // 10, 1)))
-        ]
-        rate = median(tokens / seconds for tokens, seconds in runs)
-        tokens, seconds = (median(each) for each in zip(*runs, strict=True))
-        rows.append({"words": words, "tokens": tokens, "seconds": seconds, "rate": rate, "runs": runs})
-        ratio = rate / rows[0]["rate"]
-        print(f"| {words:,} | {tokens:,.0f} | {len(runs)} | {seconds:.2f} | {rate:,.0f} | {ratio:.3f} |", flush=True)
-        keep({"growth": rows, "arithmetic": embedder.encoder.arithmetic}, given)
+    with ProcessPoolExecutor(given.processes, spawn, _begin_worker, (place, options, given.threads)) as pool:
+
+        def run(words: int) -> tuple[int, float]:
+            for share in shares:
+                write_text(share.with_suffix(".txt"), words // given.processes, lines)
+            began = time.perf_counter()
+            tokens = sum(pool.map(_make_share, shares, [given.part_rows] * given.processes))
+            return tokens, time.perf_counter() - began
+
+        print(f"start, with a first text that is not counted: {run(2 * min(given.words))[1]:.1f} s", file=sys.stderr)
+        print("| words | tokens | runs | seconds | tokens a second | to the first |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        for words in given.words:
+            runs = [run(words) for _ in range(min(REPEATS, max(most // words // 10, 1)))]
+            rate = median(tokens / seconds for tokens, seconds in runs)
+            tokens, seconds = (median(each) for each in zip(*runs, strict=True))
+            rows.append({"words": words, "tokens": tokens, "seconds": seconds, "rate": rate, "runs": runs})
+            shown = f"{tokens:,.0f} | {len(runs)} | {seconds:.2f} | {rate:,.0f} | {rate / rows[0]['rate']:.3f}"
+            print(f"| {words:,} | {shown} |", flush=True)
+            keep({"growth": rows, "processes": given.processes, "part_rows": given.part_rows}, given)
     rates = [row["rate"] for row in rows]
     print(f"\nThe slowest rate is {1 - min(rates) / max(rates):.1%} below the quickest.")
 
 
-def time_growth(text: Path, embedder: PartEmbedder, part_rows: int) -> tuple[int, float]:
-    """Tokens and seconds: the plan, the parts, the manifest."""
+def _make_share(share: Path, part_rows: int) -> int:
+    """The plan, the parts, the manifest of a share of the text; its tokens."""
 
     def make(parts: list[Part]) -> list[PartReport]:
         reports = []
         for part in parts:
-            reports.append(embedder(part))
-            part_file(embedder.folder, part).unlink()
+            reports.append(worker(part))
+            part_file(share, part).unlink()
         return reports
 
-    began = time.perf_counter()
-    tokens = embed_parts(text, embedder.folder, embedder, part_rows, make)
-    seconds = time.perf_counter() - began
-    shutil.rmtree(embedder.folder)
-    return tokens, seconds
+    worker.folder = share
+    tokens = embed_parts(share.with_suffix(".txt"), share, worker, part_rows, make)
+    shutil.rmtree(share)
+    return tokens
 
 
 # An index
