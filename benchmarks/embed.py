@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -37,7 +38,7 @@ from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
 from elmokit.plots import Value, check_chart_path, draw_bars, save_chart
 from elmokit.weights import Pretrained, save_pretrained
 from embed_accuracy import Accuracy, probe_changes, token_cosines
-from embed_contender import Contender, say
+from embed_contender import Contender, keep_busy, say, stop_busy
 from embed_text import heldout, take_words, write_sentences
 
 HERE = Path(__file__).parent
@@ -75,6 +76,8 @@ class Settings:
     probe_sentences: int
     linearity: int
     bert: tuple[str, ...]  # its number types
+    which: str  # an expression that a contender's name must hold
+    busy: int  # other processes at work meanwhile
     peer: str | None
     peer_python: str | None
 
@@ -319,6 +322,8 @@ def read_settings() -> tuple[Settings, Path | None, Path | None]:
     parser.add_argument("--words", type=int, help="of text in each round; default 12,000, --quick 2,000")
     parser.add_argument("--rounds", type=int, help="default 5, --quick 3")
     parser.add_argument("--batch-tokens", help="budgets to try, with commas; default 256,1024,4096,16384, --quick 1024")
+    parser.add_argument("--which", default="", help="an expression: only contenders whose name it is found in")
+    parser.add_argument("--busy", type=int, default=0, help="other processes at work meanwhile")
     parser.add_argument("--linearity", type=int, default=0, metavar="WORDS", help="measure growth up to so many words")
     parser.add_argument("--peer", choices=["simple_elmo"], help="an older tool, from another environment")
     parser.add_argument("--peer-python", help="that environment's Python")
@@ -344,6 +349,8 @@ def read_settings() -> tuple[Settings, Path | None, Path | None]:
         probe_sentences=300 if quick else 2000,
         linearity=given.linearity,
         bert=("float32",) if quick else ("float32", "bfloat16"),
+        which=given.which,
+        busy=given.busy,
         peer=given.peer,
         peer_python=given.peer_python,
     )
@@ -354,6 +361,7 @@ def main() -> None:
     settings, out, plot = read_settings()
     found: dict[str, Any] = {"settings": asdict(settings), "machine": platform.machine(), "cores": os.cpu_count()}
     running: list[Contender] = []
+    others: list[subprocess.Popen[bytes]] = []
 
     def keep(part: str, measured: Any) -> None:
         """After each part, so that a later failure loses nothing."""
@@ -366,8 +374,9 @@ def main() -> None:
         try:
             if set(settings.only) & {"speed", "accuracy"}:
                 write_original(settings, folder)
-                asked = list(contenders(settings, folder))
+                asked = [c for c in contenders(settings, folder) if re.search(settings.which, ", ".join(c.key))]
                 running = start_all(asked)
+                others = keep_busy(settings.busy)
                 found["skipped"] = {", ".join(c.key): c.missing for c in asked if c.missing}
                 found["chosen"] = {", ".join(c.key): c.mode for c in asked if c.name in CHOOSING and c.mode}
             if "speed" in settings.only:
@@ -377,6 +386,7 @@ def main() -> None:
         finally:
             for contender in running:
                 contender.stop()
+            stop_busy(others)
         if settings.linearity:
             keep("linearity", measure_linearity(settings))
     for name, why in found.get("skipped", {}).items():

@@ -1,6 +1,7 @@
 """A contender of benchmarks/embed.py, seen from the one who asks: a process, and what was measured of it."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -12,6 +13,21 @@ from typing import Any
 
 def say(message: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {message}", file=sys.stderr, flush=True)
+
+
+BUSY = "import numpy as np; a = np.ones((600, 600), np.float32)\nwhile True: a @ a"
+
+
+def keep_busy(count: int) -> list["subprocess.Popen[bytes]"]:
+    """Processes that multiply matrices in one thread each until they are killed."""
+    around = {**os.environ, **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}}
+    return [subprocess.Popen([sys.executable, "-c", BUSY], env=around) for _ in range(count)]
+
+
+def stop_busy(processes: list["subprocess.Popen[bytes]"]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 @dataclass
