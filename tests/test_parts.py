@@ -152,6 +152,10 @@ def test_a_damaged_part_counts_as_missing(tmp_path: Path) -> None:
     assert read_part(path) is None
     path.write_bytes(b"PAR1 and nothing else")
     assert read_part(path) is None
+    good = {"number": 0, "rows": 2, "tokens": 5, "empty": 0, "bad": 0}
+    for stated in (good, good | {"tokens": "5"}, good | {"rows": -1}, good | {"number": 1}, [], {"number": 0}):
+        write_parquet(path, [], axes=(1,), metadata={"elmokit.part": json.dumps(stated)})
+        assert (read_part(path) is not None) == (stated is good)
 
 
 def test_a_manifest_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -160,7 +164,12 @@ def test_a_manifest_of_something_else_is_refused(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) == good
     for wrong in ([], good | {"format": "other"}, good | {"version": 2}):
         (tmp_path / "manifest.json").write_text(json.dumps(wrong))
-        with pytest.raises(FormatError, match="not a manifest of parts"):
+        with pytest.raises(FormatError, match=r"not a manifest of parts|expected an object"):
+            read_manifest(tmp_path)
+    for name, damaged in (("run", None), ("run", "x"), ("parts", -1), ("complete", "yes")):
+        content = {key: value for key, value in good.items() if key != name}
+        (tmp_path / "manifest.json").write_text(json.dumps(content if damaged is None else content | {name: damaged}))
+        with pytest.raises(FormatError, match=name):
             read_manifest(tmp_path)
 
 

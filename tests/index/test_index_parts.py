@@ -77,7 +77,16 @@ def test_parts_make_the_same_index(place: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_run_that_was_killed_resumes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(place, limit=3)
     staged = next((place / "index").glob("run-*"))
-    (staged / "part-000001.json").write_text("{")  # damaged: made again
+    reports = [staged / f"part-{k:06d}.json" for k in range(3)]
+    reports[2].write_bytes(reports[0].read_bytes())  # of another part
+    reports[0].write_text(json.dumps(json.loads(reports[0].read_text()) | {"segments": "1"}))
+    reports[1].write_text("{")  # damaged: made again
+    plan = (staged / "plan.json").read_text()
+    for damaged in ("{", "[]"):
+        (staged / "plan.json").write_text(damaged)
+        with pytest.raises(FormatError, match=r"plan\.json: .*start again with --restart"):
+            add(place)
+    (staged / "plan.json").write_text(plan)
     with pytest.raises(InputError, match="with another lines"):
         add(place, options=SegmentOptions(model=str(place / "model"), device="cpu", lines="sentences"))
     elmo = Elmo.from_pretrained(place / "model", device="cpu")

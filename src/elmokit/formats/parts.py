@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elmokit.config import Count
 from elmokit.errors import InputError, MissingExtraError
 from elmokit.formats.atomic import write_text
 
@@ -40,11 +41,11 @@ class Part:
 class PartReport:
     """What a part holds."""
 
-    number: int
-    rows: int
-    tokens: int
-    empty: int
-    bad: int
+    number: Count
+    rows: Count
+    tokens: Count
+    empty: Count
+    bad: Count
 
 
 class Row(NamedTuple):

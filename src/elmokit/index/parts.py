@@ -17,9 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from elmokit.batch import cut_stream
+from elmokit.config import Count, read_json
 from elmokit.encoders import Encoder, load_encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import write_text
@@ -39,9 +40,9 @@ PLAN = "plan.json"
 class SegmentReport(PartReport):
     """What a part has become."""
 
-    sentences: int
-    occurrences: int
-    segments: int
+    sentences: Count
+    occurrences: Count
+    segments: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,10 @@ class PartsRun:
         """The parts that are finished."""
         found = {}
         for part in self.parts:
-            path = self.staged / f"{part.name}.json"
-            with contextlib.suppress(OSError, ValueError, TypeError):  # not there, or damaged: it is made again
-                found[part.number] = SegmentReport(**json.loads(path.read_text(encoding="utf-8")))
+            with contextlib.suppress(FormatError):  # not there, or damaged: it is made again
+                report = read_json(self.staged / f"{part.name}.json", SegmentReport)
+                if report.number == part.number:
+                    found[part.number] = report
         return found
 
     def join(self, name: str) -> None:
@@ -187,7 +189,7 @@ def _staged(run: Run, plan: dict[str, object]) -> Path:
         if not (folder / PLAN).is_file():
             shutil.rmtree(folder)
             continue
-        earlier = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        earlier = read_json(folder / PLAN, dict[str, Any], advice=RESTART)
         changed = [key for key in plan if earlier.get(key) != plan[key]]
         if changed:
             raise InputError(f"{run.folder} holds an unfinished run with another {', '.join(changed)}; {RESTART}")

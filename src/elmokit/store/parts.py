@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from elmokit.config import Count, parse_json, read_json, revive
 from elmokit.encoders import Encoder, load_encoder
 from elmokit.encoders.results import Choice
 from elmokit.errors import FormatError, InputError
@@ -33,7 +34,7 @@ __all__ = [
     "read_part",
 ]  # fmt: skip
 
-MANIFEST, KEY, VERSION = "manifest.json", "elmokit.part", 1
+MANIFEST, KEY, FORMAT, VERSION = "manifest.json", "elmokit.part", "elmokit parts", 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,15 @@ class PartOptions:
     batch_tokens: int | None = None
     device: str = "auto"
     dtype: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class StatedParts:
+    """manifest.json, as far as it is read again."""
+
+    run: dict[str, Any]
+    parts: Count
+    complete: bool
 
 
 class PartEmbedder:
@@ -97,11 +107,11 @@ def read_part(path: Path) -> PartReport | None:
     """What a finished part says of itself; None where there is none, or it is damaged."""
     if not path.is_file():
         return None
-    stated = read_metadata(path, KEY)
     try:
-        return PartReport(**json.loads(stated)) if stated else None
-    except (ValueError, TypeError):
+        report = parse_json(read_metadata(path, KEY) or b"", PartReport, source=str(path))
+    except FormatError:
         return None
+    return report if path.stem == f"part-{report.number:06d}" else None
 
 
 def begin_parts(
@@ -139,16 +149,15 @@ def finish_parts(folder: Path, reports: Sequence[PartReport]) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What a folder of parts says of itself."""
-    try:
-        stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{folder / MANIFEST}: cannot be read ({error}); start again with --restart") from error
-    if not isinstance(stored, dict) or stored.get("format") != "elmokit parts" or stored.get("version") != VERSION:
-        raise FormatError(f"{folder / MANIFEST}: not a manifest of parts that this elmokit reads")
+    path, advice = folder / MANIFEST, "start again with --restart (restart=True)"
+    stored = read_json(path, dict[str, Any], advice=advice)
+    if stored.get("format") != FORMAT or stored.get("version") != VERSION:
+        raise FormatError(f"{path}: not a manifest of parts that this elmokit reads; {advice}")
+    revive(StatedParts, stored, source=str(path), error=FormatError, ignore_unknown=True)
     return stored
 
 
 def _write_manifest(folder: Path, run: dict[str, Any], parts: Sequence[Part], *, complete: bool) -> None:
-    stated = {"format": "elmokit parts", "version": VERSION, "run": run, "parts": len(parts)}
+    stated = {"format": FORMAT, "version": VERSION, "run": run, "parts": len(parts)}
     stated |= {"rows": sum(part.rows for part in parts), "complete": complete}
     write_text(folder / MANIFEST, json.dumps(stated, indent=2) + "\n")
