@@ -159,6 +159,17 @@ def test_one_sided_models_show_what_they_have(tmp_path):
     assert json.loads(run(perplexity, "--model", tmp_path / "forward", "on the mat", "--json"))["backward"] is None
 
 
+def same(shown, expected):
+    """The same words; their probabilities to what the size of a batch changes in torch's sums."""
+    found = [json.loads(line) for line in shown.splitlines()]
+    assert [record["tokens"] for record in found] == [record["tokens"] for record in expected]
+    for record, other in zip(found, expected, strict=True):
+        assert record.keys() == other.keys()
+        for side in ("forward", "backward", "both"):
+            a, b = ({row["word"]: row["probability"] for row in one.get(side) or ()} for one in (record, other))
+            assert a == pytest.approx(b, abs=1e-6)
+
+
 def test_files_and_standard_input_mean_what_they_mean_to_embed(model, tmp_path, monkeypatch):
     """0.1.0 predicted for the literal strings 'small.txt' and '-'."""
     file = tmp_path / "small.txt"
@@ -168,13 +179,11 @@ def test_files_and_standard_input_mean_what_they_mean_to_embed(model, tmp_path, 
         for text in ("He sat on the ___ .", "On the ___ he sat.", "the river of")
     ]
     given = ("-m", model, "--json", "--device", "cpu")
-    shown = [json.loads(line) for line in run(predict, file, *given).splitlines()]
-    assert shown == expected  # of a paragraph with a blank, the sentences that have one
+    same(run(predict, file, *given), expected)  # of a paragraph with a blank, the sentences that have one
     monkeypatch.chdir(tmp_path)
-    assert [json.loads(line) for line in run(predict, "small.txt", *given).splitlines()] == expected
-    assert [json.loads(line) for line in run(predict, "*.txt", *given).splitlines()] == expected
-    piped = run(predict, "-", *given, stdin=file.read_bytes())
-    assert [json.loads(line) for line in piped.splitlines()] == expected
+    same(run(predict, "small.txt", *given), expected)
+    same(run(predict, "*.txt", *given), expected)
+    same(run(predict, "-", *given, stdin=file.read_bytes()), expected)
     whole = [json.loads(line) for line in run(predict, file, *given, "--lines", "sentences").splitlines()]
     assert [len(record["tokens"]) for record in whole] == [12, 6, 3]  # a record for every line with words
     with pytest.raises(InputError, match=r"missing\.txt: no such file"):
