@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from elmokit.encoders import Elmo, load_encoder, places
+from elmokit.encoders import Elmo, Static, Syllables, WordTable, load_encoder, places
 from elmokit.encoders.joined import Joined
 from elmokit.encoders.places import FLOATS, INT8, pick_dtype
 from elmokit.errors import InputError
@@ -261,6 +261,33 @@ def test_joined_parts_without_such_a_mode_run_in_float32() -> None:
     vector = joined.encode("one sentence")
     np.testing.assert_allclose(vector[:64], elmo.encode("one sentence"), atol=1e-6)  # torch takes the mean
     np.testing.assert_allclose(vector[64:], ELMOS["float32"].encode("one sentence"), atol=1e-6)
+
+
+def test_wrapped_and_joined_encoders_run_in_another_place_as_the_model_does(tmp_path: Path) -> None:
+    """int8 is the default on a CPU alone."""
+    save_pretrained(MODEL.pretrained, tmp_path, dtype="int8")
+    elmo = Elmo.from_pretrained(tmp_path, device="cpu")
+    for around in (Syllables(elmo), Joined([elmo])):
+        assert around.dtype == elmo.dtype == (torch.int8 if IN_C else torch.float32)
+        assert around.arithmetic == elmo.arithmetic
+        assert around._mode(around._wanted, torch.device("cuda")) == torch.float32
+        assert around.to("cpu", dtype="float64").dtype == torch.float64
+    static = Static(WordTable(["a"], np.ones((1, 3), dtype=np.float32)), device="cpu")
+    assert Syllables(static).arithmetic_in(torch.device("cpu"), torch.int8) == "float32"  # it has no such mode
+
+
+def test_a_model_that_cannot_be_moved_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    elmo = Elmo(MODEL.pretrained, device="cpu")
+    expected = elmo.encode("one sentence")
+
+    def full(*given: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(elmo, "_build", full)
+    with pytest.raises(MemoryError):
+        elmo.to("cpu", dtype="float64")
+    assert elmo.dtype == torch.float32
+    np.testing.assert_array_equal(elmo.encode("one sentence"), expected)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import small_runs as runs
 
+from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.config import PretrainConfig
-from elmokit.pretrain.optimisation import Watch, rate_at
-from elmokit.pretrain.trainer import Stopped, step_rate
+from elmokit.pretrain.optimisation import DivergedError, Watch, rate_at
+from elmokit.pretrain.trainer import Stopped, Trainer, step_rate
 
 DIVERGING: dict[str, Any] = {"learning_rate": 3.0, "steps": 600, "checkpoint_every": 10, "warmup": 0.1}
 
@@ -131,6 +132,29 @@ def test_it_gives_up_after_some_rewinds(text: Path, tmp_path: Path) -> None:
     ended = runs.run_here(runs.pretraining(text, output=tmp_path, **changes))
     assert ended.status == 2
     assert "after 6 rewinds, training has diverged" in ended.said
+
+
+def test_a_second_rewind_to_the_same_place_takes_an_older_checkpoint(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, found = Trainer.run, []
+
+    def run(trainer: Trainer) -> Any:
+        ended = whole(trainer)
+        for _ in range(2):  # as if the loss had risen at once both times
+            trainer._rewind(DivergedError("training has diverged"))
+            kept = [path.stem for path in checkpoints(trainer.folder / "checkpoints")]
+            found.append((trainer.progress.step, trainer.progress.rate_scale, kept))
+        return ended
+
+    monkeypatch.setattr(Trainer, "run", run)
+    command = runs.pretraining(text, output=tmp_path, steps=60, checkpoint_every=20, on_divergence="rewind")
+    assert runs.run_here(command).status == 0
+    (first, half, before), (second, quarter, after) = found
+    assert (first, half, quarter) == (60, 0.5, 0.25)
+    assert len(before) > 1
+    assert f"step-{second:09d}" == before[-2]
+    assert before[-1] not in after
 
 
 def test_a_stop_says_where_the_run_resumes() -> None:

@@ -195,8 +195,9 @@ def test_a_model_in_fewer_bytes(model: TaskModel[Any, Any], tmp_path: Path, dtyp
         step = values.abs().max().item() / 127  # of an int8 number
         torch.testing.assert_close(after[name], values, atol=0.6 * step + 1e-3 * step * 127, rtol=0)
     assert back.predict(TEXT) == model.predict(TEXT)
-    with pytest.raises(WeightsError, match="only --dtype and --overwrite fit"):
-        convert(whole, tmp_path / "official", "--to", "official")
+    for other in (["--to", "official"], ["--calibrate", "text.txt"], ["--licence", "mit"], ["--no-softmax"]):
+        with pytest.raises(WeightsError, match="only --dtype and --overwrite fit"):
+            convert(whole, tmp_path / "other", *other)
     with pytest.raises(WeightsError, match="already"):
         convert(whole, small)
 

@@ -41,6 +41,11 @@ def test_counters_stay_whole_in_every_type(dtype: Any, tmp_path: Path) -> None:
         (lambda held: held | {"0.bias": torch.ones(6, dtype=torch.int64)}, "'0.bias' has type int64, expected floats"),
         (lambda held: held | {"0.bias": torch.ones(7)}, r"'0.bias' has shape \(7,\), but config.json describes \(6,\)"),
         (lambda held: {n: v for n, v in held.items() if n != "0.bias"}, "'0.bias' is missing"),
+        (lambda held: held | {"0.bias": torch.full((6,), torch.nan)}, "'0.bias' has numbers that are NaN or infinite"),
+        (
+            lambda held: held | {"1.running_var": torch.full((6,), torch.inf)},
+            "'1.running_var' has numbers that are NaN",
+        ),
         (lambda held: held | {"more": torch.ones(1)}, "'more' is no part of the network"),
         (lambda held: held | {"more": torch.ones(1, dtype=torch.int64)}, "'more' has type int64"),
     ],

@@ -137,6 +137,14 @@ def test_bombs(model, tmp_path, ending, monkeypatch):
         load_pretrained(path)
 
 
+def test_an_archive_may_be_as_large_as_the_limit_says(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"small")
+    guard = archive._Guard(tmp_path / "a.zip", tmp_path)
+    assert guard.admit("a.hdf5", guard.limit) == tmp_path / "a.hdf5"
+    with pytest.raises(WeightsError, match="brings the unpacked size to"):
+        guard.admit("b.hdf5", 1)
+
+
 def test_sizes_declared_in_tar_are_not_believed(tmp_path):
     member = tarfile.TarInfo("lm_weights.hdf5")
     member.size = 5 << 40

@@ -89,7 +89,8 @@ def convert(
     numbers: Dtype | None = None if dtype is None else dtype.value
     told = Console(highlight=False, stderr=True, soft_wrap=True)
     if is_task_model(folder := find_task_model(model)):
-        if to is Target.official or options or vocabulary or revision or softmax_words or cell_dim or projection_dim:
+        others = (options, vocabulary, revision, softmax_words, calibrate, cell_dim, projection_dim, licence, language)
+        if to is Target.official or any(others) or not softmax:
             raise WeightsError(f"{folder}: a task model; of the options, only --dtype and --overwrite fit it")
         convert_task_model(folder, output, dtype=numbers)
         told.print(f"{folder} is now {output} ({_size(output)})", markup=False)

@@ -151,6 +151,11 @@ class Encoder(ABC):
         return self._mode(self._asked, self._device)
 
     @property
+    def _wanted(self) -> str | torch.dtype:
+        """The type that it was asked for; "default" stays, since it may be another in another place."""
+        return "default" if self._asked == "default" else self.dtype
+
+    @property
     def arithmetic(self) -> str:
         """Which arithmetic makes its vectors here, as "int8 in C, activations of 7 bits" or "float32".
 
@@ -273,8 +278,13 @@ class Encoder(ABC):
         """Moves the model: this is its own place from now on. Not while other threads use it."""
         place, wanted = pick_device(device), self._asked if dtype is None else dtype
         self._mode(wanted, place)  # a type that does not fit there is refused before anything changes
+        before = self._device, self._asked, self._built
         self._device, self._asked, self._built = place, wanted, Built()
-        self.placed()
+        try:
+            self.placed()
+        except BaseException:  # it does not fit into the memory there: all is as it was
+            self._device, self._asked, self._built = before
+            raise
         return self
 
     def __repr__(self) -> str:

@@ -34,8 +34,11 @@ class Joined(Encoder):
     ) -> None:
         self.parts = Part.all_of(parts)
         first = self.parts[0].encoder
-        super().__init__(tokenizer or first.tokenizer, device=device or first.device, dtype=dtype or first.dtype)
+        super().__init__(tokenizer or first.tokenizer, device=device or first.device, dtype=dtype or first._wanted)
         self.placed()
+
+    def _usual(self, device: torch.device) -> torch.dtype:
+        return self.parts[0].encoder._usual(device)
 
     def _build(self, device: torch.device, dtype: torch.dtype) -> "JoinedRunner":
         return JoinedRunner(self.parts, device, dtype)

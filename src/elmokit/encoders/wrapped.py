@@ -12,15 +12,18 @@ class Wrapped(Encoder):
     modes = (*FLOATS, INT8)
 
     def __init__(self, encoder: Encoder) -> None:
-        super().__init__(encoder.tokenizer, device=encoder.device, dtype=encoder.dtype)
+        super().__init__(encoder.tokenizer, device=encoder.device, dtype=encoder._wanted)
         self.encoder = encoder
+
+    def _usual(self, device: torch.device) -> torch.dtype:
+        return self.encoder._usual(device)
 
     def inner_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The mode that `encoder` runs in: float32 where it has no such mode."""
         return dtype if str(dtype).removeprefix("torch.") in self.encoder.modes else torch.float32
 
     def arithmetic_in(self, device: torch.device, dtype: torch.dtype) -> str:
-        return self.encoder.arithmetic_in(device, dtype)
+        return self.encoder.arithmetic_in(device, self.inner_dtype(dtype))
 
     @property
     def width(self) -> int:

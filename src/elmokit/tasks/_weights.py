@@ -32,7 +32,10 @@ def read_weights(path: Path, outline: Mapping[str, Tensor], *, described: str, a
             raise WeightsError(f"{path}: {name!r} {told}, but {described} describes {tuple(values.shape)}; {advice}")
     if more := sorted(found.keys() - outline.keys()):
         raise WeightsError(f"{path}: {more[0]!r} is no part of the network that {described} describes; {advice}")
-    return {name: numbers[name].float() for name in numbers} | counters
+    read = {name: numbers[name].float() for name in numbers}
+    if bad := [name for name, values in read.items() if not torch.isfinite(values).all()]:
+        raise WeightsError(f"{path}: {bad[0]!r} has numbers that are NaN or infinite; {advice}")
+    return read | counters
 
 
 def _is_counter(values: Tensor | None) -> bool:
