@@ -102,9 +102,20 @@ class TestMaps:
         found = align_anchors(anchors(x), anchors(y), config=AlignConfig(rounds=0))
         assert found.translations["common"].at_1 > 0.95
         assert found.translations["all"].at_1 < 0.5
+        assert found.best == "common"
         lexicon = found.lexicon()
         assert [entry.word for entry in lexicon] == list(WORDS)
         assert np.mean([entry.word == entry.translation for entry in lexicon]) > 0.95
+
+    def test_the_lexicon_goes_by_the_layer_that_finds_most(self) -> None:
+        """The first layer has nothing in common, as that of spelling between two languages."""
+        x = some_vectors(width=24)
+        y, _ = rotated(x, noise=0.3, seed=3)
+        y[:, 0] = 5 * np.random.default_rng(9).normal(size=y[:, 0].shape)
+        found = align_anchors(anchors(x), anchors(y), config=AlignConfig(rounds=0))
+        assert found.best in ("1", "common")
+        assert np.mean([entry.word == entry.translation for entry in found.lexicon()]) > 0.9
+        assert found.translations["all"].at_1 < found.translations[found.best].at_1
 
     def test_with_too_few_pairs_to_judge_it_there_is_no_common_space(self) -> None:
         x = some_vectors()

@@ -6,8 +6,8 @@
 3. With all layers mapped, words that are each other's nearest neighbour become the next round's pairs. Near is by CSLS
    (Conneau et al. 2018): the cosine, less how near the two words are to everything. Rounds go on while a tenth of the
    seed, which no map is fitted on, comes nearer together; so a round that makes things worse is not taken.
-4. Words are compared with words in the common space of the two (`analysis.common`), if more words of that tenth find
-   their partner there than by the maps.
+4. Words are compared with words in the common space of the two (`analysis.common`), too, if more words of that tenth
+   find their partner there than by the maps. The lexicon goes by what finds most of them: a layer, all, or that space.
 
 Another part of the seed is held out for the test: the precision of word translation is measured on it. No map is fitted
 on these pairs as such; later rounds may find them by themselves, as they may any.
@@ -15,6 +15,7 @@ on these pairs as such; later rounds may find them by themselves, as they may an
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,6 +77,7 @@ class Found:
     translations: dict[str, Translation]  # by layer, "all", and "common" where the common space is the better one
     lexicon: Callable[[], list[Entry]] = field(repr=False, compare=False)  # each source word's translation
     listed: dict[str, Translation] = field(default_factory=dict)  # the same of a list of pairs that was given for it
+    best: str = "all"  # the one of them by which the lexicon goes
 
 
 def read_word_list(path: str | Path) -> list[Pair]:
@@ -141,17 +143,20 @@ def align_anchors(
         maps, fitted, rounds, score, mutual = refined, mutual, rounds + 1, later, found
     views = _views(x, y, maps, source.layer_names)
     best = "all"
-    common = {"common": _flat_pair(*common_space(x, y, fitted))} if len(checked) >= 5 else {}
-    if common and _hits(*common["common"], checked, config) > _hits(*views["all"], checked, config):
-        views, best = views | common, "common"
+    if len(checked) >= 5:
+        every = views | {"common": _flat_pair(*common_space(x, y, fitted))}
+        hits = {name: _hits(*view, checked, config) for name, view in every.items()}
+        views = every if hits["common"] > hits["all"] else views
+        best = max(views, key=lambda name: (hits[name], name == "all"))
+    searched = {name: (mapped, keys[: config.search_words]) for name, (mapped, keys) in views.items()}
+
+    @cache
+    def crowd(name: str) -> Vectors:
+        return _crowd(*searched[name], config.neighbours)
 
     def measured(some: Sequence[Pair]) -> dict[str, Translation]:
         right = _right_answers(some, source, target, config)
-        return {
-            name: _precision(mapped, keys[: config.search_words], right, config.neighbours)
-            for name, (mapped, keys) in views.items()
-            if right
-        }
+        return {name: _precision(*view, crowd(name), right) for name, view in searched.items() if right}
 
     translations, listed = measured(tested), measured(_known(test_pairs, source, target))
     scores = {f"{name} at {k}": getattr(t, f"at_{k}") for name, t in translations.items() for k in (1, 5)}
@@ -171,12 +176,12 @@ def align_anchors(
     long, wide = (np.linalg.norm(a.vectors - m, axis=2).mean(axis=0) for a, m in ((source, means), (target, others)))
     scales = np.divide(wide, long, out=np.ones_like(long), where=long > 0)  # (L,)
     alignment = Alignment(maps, means, others, scales.astype(np.float32), about)
-    mapped, keys = views[best]
     return Found(
         alignment,
         translations,
-        lambda: _lexicon(mapped, keys[: config.search_words], source.words, target.words, config.neighbours),
+        lambda: _lexicon(*searched[best], crowd(best), source.words, target.words, config.neighbours),
         listed,
+        best,
     )
 
 
@@ -291,10 +296,10 @@ def _crowd(mapped: Vectors, keys: Vectors, neighbours: int) -> Vectors:
 
 
 def _lexicon(
-    mapped: Vectors, keys: Vectors, words: Sequence[str], others: Sequence[str], neighbours: int
+    mapped: Vectors, keys: Vectors, crowd: Vectors, words: Sequence[str], others: Sequence[str], neighbours: int
 ) -> list[Entry]:
-    """The nearest target word of each source word, by CSLS."""
-    crowd, found = _crowd(mapped, keys, neighbours), []
+    """The nearest target word of each source word, by CSLS; `crowd` is that of the keys."""
+    found = []
     for at in range(0, len(mapped), BLOCK):
         cosines = mapped[at : at + BLOCK] @ keys.T
         scores = 2 * cosines - _nearest_mean(cosines, neighbours)[:, None] - crowd[None]
@@ -307,9 +312,9 @@ def _lexicon(
     return found
 
 
-def _precision(mapped: Vectors, keys: Vectors, right: dict[int, set[int]], neighbours: int) -> Translation:
+def _precision(mapped: Vectors, keys: Vectors, crowd: Vectors, right: dict[int, set[int]]) -> Translation:
     """How often a right answer is among the first, by CSLS over all words of both sides."""
-    crowd, rows = _crowd(mapped, keys, neighbours), np.array(list(right))
+    rows = np.array(list(right))
     hits_1 = hits_5 = 0
     for at in range(0, len(rows), BLOCK):
         some = rows[at : at + BLOCK]

@@ -82,6 +82,7 @@ def align(
     found.alignment.save(folder)
     if lexicon is not None:
         write_text(lexicon, "".join(f"{e.word}\t{e.translation}\t{e.score:.4f}\n" for e in found.lexicon()))
+        typer.echo(f"{lexicon}: the words and their translations, by {found.best}", err=True)
     retrieved: list[tuple[Retrieval | None, Retrieval]] = []
     if same_text is not None:
         sentences = list(read_inputs([same_text], tokenizer=encoders[1].tokenizer, lines=lines))
