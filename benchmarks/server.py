@@ -9,8 +9,8 @@ The server is a process of its own on loopback, and so are the clients (server_l
 figure is of this machine, now; compare within one run only.
 
 Full load is 32 clients with 16 sentences a request, each sending the next when the last is answered: the server is
-never idle and refuses nothing. For the overload its queue is bounded to what these clients have under way. Then ten
-times as many requests a second come as it answered at full load, at random times and whether answers come or not.
+never idle and refuses nothing. For the overload ten times as many requests a second come as it answered at full load,
+at random times and whether answers come or not. The server has its default settings throughout.
 """
 
 import argparse
@@ -207,8 +207,7 @@ def measure(elmo: "Elmo", texts: list[str], seconds: float) -> None:
 def overload(elmo: "Elmo", texts: list[str], seconds: float) -> None:
     """Full load, then ten times as much."""
     bodies = bodies_of(elmo, texts)
-    bound = int(1.1 * CLIENTS * statistics.mean(words + 2 * sentences for _, sentences, words in bodies))
-    with served("--max-queue-tokens", str(bound), "--max-queue-seconds", "60") as (url, pid):
+    with served() as (url, pid):
         drive(url, Group(bodies, clients=4), seconds=3)
         (full,) = drive(url, Group(bodies, clients=CLIENTS), seconds=seconds / 2)
         start = memory(pid)

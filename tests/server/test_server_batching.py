@@ -192,6 +192,27 @@ class Counted(Divisible):
         return self.tokens
 
 
+def test_a_turn_is_not_ended_by_a_few_tokens_or_a_full_batch() -> None:
+    ran: list[list[int]] = []
+
+    def run(work: list[tuple[Divisible, list[range]]], budget: int) -> None:
+        ran.append([sum(map(len, pieces)) for _, pieces in work])
+
+    thread = ModelThread(run=run, bound=100_000, budget=100)  # a turn is 25 tokens
+    thread.start()
+    release, begun = threading.Event(), threading.Event()
+    thread.submit(Call(lambda: begun.set() or release.wait(120), 1, deadline=time.monotonic() + 600, patience=600))
+    assert begun.wait(60)
+    jobs = [Counted(tokens) for tokens in (36, 36, 36, 36, 60)]
+    for job in jobs:
+        job.pieces = deque(range(3) for _ in range(job.tokens // 3))
+        thread.submit(job)
+    release.set()
+    assert [job.future.result(60) for job in jobs] == [36, 36, 36, 36, 60]
+    assert ran == [[36, 36, 27], [9, 36, 54], [6]]
+    thread.close()
+
+
 def test_the_queue_is_bounded_in_time() -> None:
     thread = ModelThread(run=lambda work, budget: time.sleep(0.05), bound=100_000, budget=100, seconds=0.1)
     thread.start()

@@ -41,8 +41,8 @@ def create_app(service: Service, *, routers: Sequence[APIRouter] = (), log: Text
     app = FastAPI(title="elmokit", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     metrics = Metrics(service)
     own = (openai_router, tokens_router, words_router, tasks_router, corpora_router, tei_router)
-    for router in (*routers, operations_router(service, metrics), *(make(service) for make in own)):
-        app.include_router(router)
+    for router in (*routers, *(make(service) for make in own), operations_router(service, metrics)):
+        app.include_router(router)  # in this order they are looked through: the busiest first
     app.include_router(docs_router(app))
     _handle_errors(app)
     app.add_middleware(Front, service=service, metrics=metrics, log=log)

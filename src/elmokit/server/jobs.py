@@ -1,7 +1,8 @@
 """The model thread: one thread that runs all that computes, a bounded queue, and batches over all clients.
 
 A `Call` is any function; it runs alone. An `Embedding` is cut into sentences, and those of all embeddings that wait are
-batched together. Every job takes at most `quantum` tokens in its turn, so a large one does not hold up small ones.
+batched together. Every job takes at most `quantum` tokens in its turn, so a large one does not hold up small ones; half
+as many more where it is done with that. A turn that a full batch cuts short goes on with the next one.
 
 The queue is bounded in tokens, and in the seconds that a new embedding would wait for its first turn, as it seems from
 the batches that ran lately. Once it was full, requests are refused unseen until there is room again (`check_door`).
@@ -177,9 +178,13 @@ class ModelThread:
         self.held += tokens - job.held
         job.held = tokens
         if isinstance(job, Divisible):
-            turn = min(tokens, self.quantum)
+            turn = self._turn(tokens)
             self._turns[job.place] += turn - job.turn
             job.turn = turn
+
+    def _turn(self, tokens: int) -> int:
+        """How many of the tokens of a job it may have in its next turn."""
+        return tokens if 2 * tokens <= 3 * self.quantum else self.quantum
 
     def _work(self) -> None:
         try:
@@ -226,11 +231,17 @@ class ModelThread:
                 self.waiting.appendleft(job)
                 break
             place = job.place
-            taken = job.take(min(self.quantum, left))
-            left -= sum(len(piece) for piece in taken)
+            waits = sum(map(len, job.pieces))
+            taken = job.take(min(self._turn(waits), left))
+            rest = waits - sum(map(len, taken))
+            short = self._turn(waits) > left
+            left -= waits - rest
             work.setdefault(id(job), (job, []))[1].extend(taken)
             patience = max(patience, job.patience)
-            if job.pieces:
+            if rest and short:
+                self.waiting.appendleft(job)
+                break
+            if rest:
                 self.waiting.append(job)  # behind all that wait
         self.waiting.extendleft(reversed(passed))
         now = time.monotonic()

@@ -28,7 +28,7 @@ class ServerSettings:
     max_batch_tokens: Tokens = setting(0, "tokens that the model reads at once; 0: 1,024 on a CPU, 16,384 on a GPU")
     max_queue_tokens: Positive = setting(131_072, "tokens that may wait; beyond them the answer is 429")
     max_queue_seconds: Annotated[float, Range(above=0)] = setting(
-        10.0, "seconds that a new request may have to wait for its turn, as it seems; beyond them the answer is 429"
+        3.0, "seconds that a new request may have to wait for its turn, as it seems; beyond them the answer is 429"
     )
     max_input_tokens: Positive = setting(8_192, "tokens in one text; a longer text is refused")
     max_inputs: Positive = setting(2_048, "texts in one request")
