@@ -75,6 +75,7 @@ class Settings:
     against: str | None
     streams: int
     seeds: int
+    first_seed: int
     epochs: int
 
 
@@ -245,7 +246,8 @@ class Bench:
     ) -> Row:
         scores, shares = [], []
         flags = {**PLAIN_TAGGER, "elmo_layers": chosen, "epochs": self.settings.epochs, "patience": 4}
-        for seed in range(1, self.settings.seeds + 1):
+        first = self.settings.first_seed
+        for seed in range(first, first + self.settings.seeds):
             model = train_task(
                 task,
                 load_setup(task, flags={**flags, "seed": seed}),
@@ -303,6 +305,7 @@ def main() -> None:
     parser.add_argument("--heldout-sentences", type=int, default=0, help="of each source; 0: all")
     parser.add_argument("--streams", type=int, default=32, help="parts of a text that run side by side")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each tagger; the mean counts")
+    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first, for several processes at once")
     parser.add_argument("--epochs", type=int, default=30, help="of each tagger, at most")
     given = vars(parser.parse_args())
     usual = ",".join(name for name in names if name != "stored" or given["against"])

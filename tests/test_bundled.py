@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elmokit import Elmo, Tagger
+from elmokit import Classifier, CoreferenceResolver, Elmo, RoleLabeller, Tagger
 from elmokit.lm import LanguageModel
-from elmokit.weights import bundled_models
+from elmokit.weights import bundled_models, load_pretrained, save_pretrained
 from elmokit.weights.load import BUNDLED
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "language-model.md"
@@ -23,8 +23,9 @@ def elmo() -> Elmo:
 
 
 def test_it_is_there_and_light() -> None:
-    assert bundled_models() == ["en"]
+    assert bundled_models() == ["en", "en-large"]
     assert sum(path.stat().st_size for path in (BUNDLED / "en").iterdir()) < 20e6
+    assert sum(path.stat().st_size for path in (BUNDLED / "en-large").iterdir()) < 38e6
     assert sum(path.stat().st_size for path in (BUNDLED / "tasks").rglob("*") if path.is_file()) < 16e6
     card = (BUNDLED / "en" / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\n")
@@ -77,6 +78,26 @@ def test_predictions_of_the_page() -> None:
                 assert shown[candidate.word] == pytest.approx(candidate.probability, abs=0.01)
 
 
+def test_the_large_one() -> None:
+    large = Elmo.from_pretrained("en-large", device="cpu")
+    (layers,) = large.encode_layers(["He sat on the bank of the river."])
+    assert layers.shape == (3, 9, 1024)
+    best = LanguageModel(large.pretrained, device="cpu").fill("The capital of France is ___ .", n=1).both[0]
+    assert best.word == "Paris"
+
+
+@pytest.mark.parametrize("name", ["en", "en-large"])
+def test_it_becomes_a_model_for_the_older_tools(name: str, tmp_path: Path) -> None:
+    """HDF5 and options.json with the same weights."""
+    stored = load_pretrained(name)
+    save_pretrained(stored, tmp_path / "official", format="official", softmax=False)
+    back = load_pretrained(tmp_path / "official")
+    assert back.origin == "official"
+    assert back.config == stored.config
+    for part in ("tokens.projection.weight", "lstm.1.weight_h", "lstm.0.bias"):
+        np.testing.assert_allclose(back.tensors[part].float(), stored.tensors[part].float(), atol=1e-6)
+
+
 def test_ready_made_taggers() -> None:
     text = "Angela Merkel met Tim Cook in Berlin on Monday. The dogs barked."
     names, words, chunks = (
@@ -88,6 +109,17 @@ def test_ready_made_taggers() -> None:
     assert [(span.text, span.type) for span in chunks[1].spans] == [("The dogs", "NP"), ("barked", "VP")]
     for sentence in (*names, *chunks):
         assert all(text[span.start : span.end] == span.text for span in sentence.spans)
+
+
+def test_other_ready_made_models() -> None:
+    (met,) = RoleLabeller.from_pretrained("roles", device="cpu").predict("Angela Merkel met Tim Cook in Berlin.")
+    assert [(span.type, span.text) for span in met.arguments][:2] == [("ARG0", "Angela Merkel"), ("ARG1", "Tim Cook")]
+    found = CoreferenceResolver.from_pretrained("coref", device="cpu").predict("My sister left. She was tired.")
+    assert [[mention.text for mention in cluster] for cluster in found.clusters] == [["My sister", "She"]]
+    judge = Classifier.from_pretrained("sentiment", device="cpu")
+    good, bad = judge.predict(["A warm, funny and wonderful film.", "A dull, stupid and boring film."])
+    assert good.label in ("positive", "very positive")
+    assert bad.label in ("negative", "very negative")
 
 
 def test_a_ready_made_tagger_starts_without_torch_s_compiler() -> None:

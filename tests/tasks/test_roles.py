@@ -23,6 +23,7 @@ from elmokit.tasks.words import WordFeaturesConfig, WordVocabulary
 from elmokit.text import Sentence, load_tokenizer
 
 ENGLISH = load_tokenizer("english")
+UNICODE = load_tokenizer("unicode")
 SMALL = RoleSettings(predicate_dim=4, hidden=16, lstm_layers=4, dropout=0.0)
 
 
@@ -146,9 +147,14 @@ def test_roles_point_into_the_text() -> None:
     assert ROLES.conll(sold, roles).splitlines()[:3] == ["Mary\t-\t(ARG0*)", "sold\tsold\t(V*)", "her\t-\t(ARG1*"]
 
 
-def test_predicates_must_be_given() -> None:
+def test_predicates_are_given_or_the_verbs() -> None:
+    text = "Mary sold it. The old car!  He had left, they say."
+    found = [(one.sentence.tokens[one.predicate], one.sentence.start) for one in ROLES.from_text(text, ENGLISH)]
+    assert found == [("sold", 0), ("left", 28), ("say", 28)]
+    with pytest.raises(InputError, match=r"no predicate is marked in 'The old car\.'; put asterisks around"):
+        ROLES.from_text("The old car.", ENGLISH)
     with pytest.raises(InputError, match=r"no predicate is marked in 'Mary sold it\.'; put asterisks around"):
-        ROLES.from_text("Mary sold it.", ENGLISH)
+        ROLES.from_text("Mary sold it.", UNICODE)  # perhaps another language
     assert ROLES.from_text(" ", ENGLISH) == []
     assert proposition_of(["Mary", "sold", "it"], 1).predicate == 1
     with pytest.raises(InputError, match="predicate 3 of 3 words; expected 0 to 2"):

@@ -35,6 +35,18 @@ def test_counters_stay_whole_in_every_type(dtype: Any, tmp_path: Path) -> None:
     network().load_state_dict(back)
 
 
+def test_four_bits_for_any_width(tmp_path: Path) -> None:
+    """Columns that fill up the last group are not part of the matrix."""
+    state = {"wide": torch.randn(5, 70), "thin": torch.randn(5, 9), "scale": torch.randn(3), "one": torch.tensor(2.0)}
+    write_weights(tmp_path / "w", state, dtype="int4")
+    assert load_file(tmp_path / "w")["wide"].shape == (5, 64)  # two numbers a byte, two groups
+    back = read_weights(tmp_path / "w", state, **TOLD)
+    assert {name: values.shape for name, values in back.items()} == {name: v.shape for name, v in state.items()}
+    torch.testing.assert_close(back["wide"], state["wide"], atol=0.4, rtol=0)
+    with pytest.raises(WeightsError, match=r"'wide' has shape \(5, 128\), but config.json describes \(5, 60\)"):
+        read_weights(tmp_path / "w", state | {"wide": torch.zeros(5, 60)}, **TOLD)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -12,7 +12,7 @@ the new text, learnt first while the rest is frozen, and then everything learns.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -218,7 +218,11 @@ class _Run:
         vocabulary = text.vocabulary.words
         if self.output.order is not None:
             vocabulary = tuple(vocabulary[k] for k in torch.argsort(self.output.order).tolist())
-        told = {"config": plain(self.config), "corpus": asdict(text.report), "model": Path(source.source).name}
+        shape = {
+            f.name for f in fields(self.config) if f.metadata["part"] == "model"
+        }  # the model's own, not this run's
+        settings = {name: value for name, value in plain(self.config).items() if name not in shape}
+        told = {"config": settings, "corpus": asdict(text.report), "model": Path(source.source).name}
         if before.predictions:
             told |= {"heldout_perplexity_before": asdict(before), "heldout_perplexity": asdict(after)}
         return replace(

@@ -9,12 +9,15 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 from elmokit.formats.tensors import open_tensors, write_tensors
+from elmokit.native.numbers import GROUP
 from elmokit.weights.storage import Dtype, StoredTensors, pack, stored
 
 
 def write_weights(path: Path, state: Mapping[str, Tensor], *, dtype: Dtype | None) -> None:
     counters = {name: values for name, values in state.items() if _is_counter(values)}
     numbers = {name: values for name, values in state.items() if name not in counters}
+    if dtype == "int4":
+        numbers = {name: _filled(values) for name, values in numbers.items()}
     packed = counters | pack(numbers, dtype, stacked=())
     write_tensors(path, {name: stored(values) for name, values in packed.items()})
 
@@ -27,15 +30,26 @@ def read_weights(path: Path, outline: Mapping[str, Tensor], *, described: str, a
     numbers = StoredTensors({name: values for name, values in held.items() if name not in counters}, str(path))
     found = {name: numbers.shape(name) for name in numbers} | {n: tuple(values.shape) for n, values in counters.items()}
     for name, values in outline.items():
-        if found.get(name) != tuple(values.shape):
+        if found.get(name) not in (tuple(values.shape), tuple(_filled(values).shape)):
             told = f"has shape {found[name]}" if name in found else "is missing"
             raise WeightsError(f"{path}: {name!r} {told}, but {described} describes {tuple(values.shape)}; {advice}")
     if more := sorted(found.keys() - outline.keys()):
         raise WeightsError(f"{path}: {more[0]!r} is no part of the network that {described} describes; {advice}")
-    read = {name: numbers[name].float() for name in numbers}
+    read = {name: _cut(numbers[name], outline[name]).float() for name in numbers}
     if bad := [name for name, values in read.items() if not torch.isfinite(values).all()]:
         raise WeightsError(f"{path}: {bad[0]!r} has numbers that are NaN or infinite; {advice}")
     return read | counters
+
+
+def _filled(values: Tensor) -> Tensor:
+    """A matrix with columns of zeros up to whole groups of four-bit numbers; anything else as it is."""
+    if values.ndim < 2 or values.shape[-1] < GROUP:
+        return values
+    return torch.nn.functional.pad(values, (0, -values.shape[-1] % GROUP))
+
+
+def _cut(values: Tensor, like: Tensor) -> Tensor:
+    return values if values.shape == like.shape else values[..., : like.shape[-1]].contiguous()
 
 
 def _is_counter(values: Tensor | None) -> bool:

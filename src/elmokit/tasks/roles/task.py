@@ -4,7 +4,8 @@ A sentence is read once for each of its predicates, which an embedding of 0 and 
 alternating direction lead to a label for each word; labels are learnt independently of each other, and the best
 sequence that IOB2 can write is found by Viterbi's algorithm. With ELMo at the input: Peters et al. 2018, section 4.
 
-The predicates must be given: the network does not look for them.
+The network does not look for predicates. Text marks them by asterisks; in English text without any, they are the verbs
+that the ready-made model `pos` finds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
 from elmokit.tasks.task import Batch, Network, Scores, Task, read_texts
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
+from elmokit.weights.bundled import bundled_task
 
 MARKS = "put asterisks around each predicate: Mary *sold* her car"
 
@@ -176,17 +178,18 @@ class SemanticRoles(Task[Proposition, Roles]):
         }
 
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[Proposition]:
-        """The predicates between asterisks; offsets are those of the text with its asterisks."""
-        found = read_marked(text, tokenizer)
+        """The predicates between asterisks, or the verbs; offsets are those of the text with its asterisks."""
+        found = read_marked(text, tokenizer) or find_verbs([text], tokenizer)
         if text.strip() and not found:
             raise InputError(f"no predicate is marked in {text.strip()[:40]!r}; {MARKS}")
         return found
 
     def read_text(self, path: str | Path, settings: RoleSettings, tokenizer: Tokenizer) -> list[Proposition]:
-        """JSON lines and columns by their names, with or without labels; of any other file its lines, marked."""
+        """JSON lines and columns by their names, labelled or not; of any other file its lines, as `from_text`."""
         if format_of(path) in ("jsonl", "columns"):
             return read_propositions(path, predicate_column=settings.predicate_column, labelled=False)
-        found = [example for text in read_texts(path, tokenizer) for example in read_marked(text, tokenizer)]
+        texts = list(read_texts(path, tokenizer))
+        found = [example for text in texts for example in read_marked(text, tokenizer)] or find_verbs(texts, tokenizer)
         if not found:
             raise InputError(f"{path}: no predicate is marked; {MARKS}")
         return found
@@ -220,7 +223,7 @@ class SemanticRoles(Task[Proposition, Roles]):
 
 
 class RoleLabeller(TaskModel[str, list[Roles]]):
-    """A model of semantic roles. `predict` takes text whose predicates stand between asterisks.
+    """A model of semantic roles. `predict` takes text whose predicates stand between asterisks; without any, the verbs.
 
     labeller = RoleLabeller.from_pretrained("model")
     labeller.predict("Mary *sold* her car and *left*.")        # a list: .predicate and .arguments of each
@@ -231,6 +234,22 @@ class RoleLabeller(TaskModel[str, list[Roles]]):
     def predict_words(self, words: Sequence[str], predicates: Iterable[int]) -> list[Roles]:
         """The roles of a sentence given as words, for the predicates with these numbers; the first word is 0."""
         return self.predict_examples([proposition_of(words, predicate) for predicate in predicates])
+
+
+def find_verbs(texts: Sequence[str], tokenizer: Tokenizer) -> list[Proposition]:
+    """The verbs of English texts, each with its sentence; none, if the text is not cut as the model `pos` cuts it."""
+    from elmokit.tasks.tagging.task import Tagger  # only now: most texts are marked
+
+    if bundled_task("pos") is None or tokenizer.name != "english" or not any(text.strip() for text in texts):
+        return []
+    tagged = Tagger.from_pretrained("pos").predict(list(texts))
+    return [
+        Proposition(answer.sentence, k)
+        for answers in tagged
+        for answer in answers
+        for k, tag in enumerate(answer.tags)
+        if tag == "VERB"
+    ]
 
 
 def proposition_of(words: Sequence[str], predicate: int) -> Proposition:
