@@ -37,7 +37,7 @@ EncodersOption = Annotated[
         "--model",
         "-m",
         metavar="MODEL",
-        help="As in elmokit embed; give several to compare them. Default: the bundled model.",
+        help="As in elmokit embed; may be given several times. Default: the bundled model.",
     ),
 ]
 MovedEncoderOption = Annotated[

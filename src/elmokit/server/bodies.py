@@ -1,11 +1,14 @@
 """Requests' bodies: JSON within limits. Whatever is sent, the answer is a 400 that says what is wrong."""
 
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 
 from elmokit.server.errors import ApiError
 
@@ -23,21 +26,36 @@ class SafeRequest(Request):
 
 
 class SafeRoute(APIRoute):
-    """A route that reads its body so."""
+    """A route that reads its body so.
+
+    An endpoint that takes nothing else is called with it, past FastAPI's own reading, unless it is wrong.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Any]:
-        handle = super().get_route_handler()
+        handle, kind = super().get_route_handler(), only_body(self.endpoint)
 
         async def safely(request: Request) -> Response:
-            safe = SafeRequest(request.scope, request.receive)
+            safe, given = SafeRequest(request.scope, request.receive), None
             if safe.method == "POST":  # here and not inside `handle`, which would hide what is wrong
                 body = await safe.body()
                 if "json" in safe.headers.get("content-type", "json"):
                     safe._json = parse(body)
-            response: Response = await handle(safe)
+                if kind is not None and safe.headers.get("content-type", "").startswith("application/json"):
+                    with suppress(ValidationError):  # then `handle` says what is wrong
+                        given = kind.model_validate(safe._json)
+            response: Response = await (handle(safe) if given is None else self.endpoint(given))
             return response
 
         return safely
+
+
+def only_body(endpoint: Callable[..., Any]) -> type[BaseModel] | None:
+    """What an endpoint takes, if that is nothing but a body, and it makes its `Response` itself."""
+    told = inspect.signature(endpoint)
+    kinds = [parameter.annotation for parameter in told.parameters.values()]
+    if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel):
+        return kinds[0] if told.return_annotation is Response and inspect.iscoroutinefunction(endpoint) else None
+    return None
 
 
 def parse(body: bytes) -> Any:
