@@ -1,6 +1,7 @@
 """Four bits: the rounding, the bytes, and models stored so."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from elmokit import Elmo, LanguageModel, load_pretrained, save_pretrained
 from elmokit.errors import WeightsError
 from elmokit.kernels.cpu.c import c_library
 from elmokit.kernels.cpu.int8 import dequantise
+from elmokit.native import numbers
 from elmokit.nn.bilm import BiLM, BiLMConfig, initialise
 from elmokit.nn.char_cnn import TokenEncoderConfig
 from elmokit.nn.lstm import LstmConfig
@@ -138,3 +140,25 @@ def test_scales_that_do_not_fit_are_refused(small: Path, tmp_path: Path) -> None
     save_file(tensors, folder / "model.safetensors", metadata={"digest": digest})
     with pytest.raises(WeightsError, match=r"lstm\.0\.weight_h"):
         load_pretrained(folder)
+
+
+def test_in_c_four_bits_become_the_same_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, rows of zeros and of one size among them."""
+    source = np.random.default_rng(0)
+    packed = source.integers(0, 256, (2, 301, 96), np.uint8)
+    scale = source.random((2, 301, 3)).astype(np.float16)
+    scale[0, 3], packed[0, 4], packed[1, 5] = 0, 0x88, 0xFF
+    found = numbers.groups_as_int8(packed, scale)
+    monkeypatch.setattr(numbers, "c_library", lambda: None)
+    for here, there in zip(found, numbers.groups_as_int8(packed, scale), strict=True):
+        assert np.array_equal(here, there)
+
+
+def test_the_softmax_is_read_when_it_is_needed() -> None:
+    softmax = load_pretrained("en").softmax
+    assert isinstance(softmax, SoftmaxTensors)
+    assert "weight" not in vars(softmax)
+    again = pickle.loads(pickle.dumps(softmax))
+    assert type(again) is SoftmaxTensors
+    assert again.words == len(again.weight) == softmax.words
+    assert all(torch.equal(again.named[name], values) for name, values in softmax.named.items())

@@ -17,7 +17,11 @@ from pathlib import Path
 # Every process that runs a model reads this file, for the digest; what only a build needs is imported in its functions.
 
 HERE = Path(__file__).resolve().parent
-HEADERS, SOURCES, CHOICE = ("vectors.h", "products.h", "tiles.h"), ("lstm.c", "tokens.c", "checksums.c"), "variants.c"
+HEADERS, SOURCES, CHOICE = (
+    ("vectors.h", "products.h", "tiles.h"),
+    ("lstm.c", "tokens.c", "loading.c", "checksums.c"),
+    "variants.c",
+)
 NAME = {"win32": "libelmokit.dll", "darwin": "libelmokit.dylib"}.get(sys.platform, "libelmokit.so")
 # No contraction: a number must come out the same wherever in a vector, and beside whatever, it is computed.
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")

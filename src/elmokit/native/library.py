@@ -23,6 +23,8 @@ ARGUMENTS: dict[str, list[Any]] = {
     "halves": [],
     "lstm": [PLACE, WHOLE, PLACE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE, PLACE],
     "tokens": [PLACE, WHOLE, WHOLE, PLACE, PLACE],
+    "groups": [WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE],
+    "table": [WHOLE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE],
     "crc32": [PLACE, ctypes.c_int64, PLACE],
 }
 COMMAND = f"python {build.__file__}"
@@ -38,6 +40,8 @@ class CLibrary:
     elmokit_halves: Callable[[], int]  # how bfloat16 is multiplied: 0 as int16, 1 by vectors, 2 by tiles
     elmokit_lstm: Callable[..., int]
     elmokit_tokens: Callable[..., int]
+    elmokit_groups: Callable[..., int]
+    elmokit_table: Callable[..., int]
     elmokit_crc32: Callable[..., int]
 
 

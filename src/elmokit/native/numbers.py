@@ -5,10 +5,14 @@ number is a whole one from -7 to 7 times the scale of its group of 64 along the 
 added, the first of a pair in the low four bits.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from elmokit.native.library import c_library
+from elmokit.native.threads import side_by_side
 
 PIECE = 1024  # rows at a time: nothing else as large as a whole matrix is made
 STEPS = 127  # the largest int8 used; -128 is left out so that a row is symmetric
@@ -75,8 +79,23 @@ def groups_as_int8(packed: NDArray[np.uint8], scale: NDArray[Any]) -> Int8Array:
     rows, scales = packed.reshape(-1, packed.shape[-1]), scale.reshape(-1, scale.shape[-1])
     values = np.empty((len(rows), 2 * rows.shape[1]), np.int8)
     factors = np.empty(len(rows), np.float32)
-    for k in range(0, len(rows), PIECE):
-        some = slice(k, k + PIECE)
-        values[some], factors[some] = quantise(widen_groups(rows[some], scales[some]))
+    if (library := c_library()) is not None and len(rows):
+        given = np.ascontiguousarray(rows), np.ascontiguousarray(scales, np.float32)
+        share = -(-len(rows) // 2)
+        side_by_side(
+            [
+                partial(
+                    library.elmokit_groups,
+                    min(share, len(rows) - k),
+                    values.shape[1],
+                    *(part[k:].ctypes.data for part in (*given, values, factors)),
+                )
+                for k in range(0, len(rows), share)
+            ]
+        )
+    else:
+        for k in range(0, len(rows), PIECE):
+            some = slice(k, k + PIECE)
+            values[some], factors[some] = quantise(widen_groups(rows[some], scales[some]))
     leading = packed.shape[:-1]
     return Int8Array(values.reshape(*leading, -1), factors.reshape(leading))

@@ -87,14 +87,13 @@ class CompiledBank:
         n, E, width = bank.weight.shape
         lanes = library.elmokit_lanes()
         columns = Columns(n, lanes=lanes)
-        # In float64, which rounds to the same float32 in whatever order a library adds up.
-        flat = bank.weight.transpose(1, 2, 0).reshape(E, width * n).astype(np.float64)
-        given = (characters.astype(np.float64) @ flat).astype(np.float32).reshape(-1, width, n)  # (A, width, n)
-        ordered = columns.order(np.ascontiguousarray(given.transpose(2, 0, 1)))  # (pieces * 4 * W, A, width)
-        pieces = ordered.reshape(-1, 4 * lanes, *ordered.shape[1:])
-        self.table = np.ascontiguousarray(pieces.transpose(0, 2, 3, 1))  # (pieces, A, width, 4 * W)
+        given = np.ascontiguousarray(characters, np.float32), np.ascontiguousarray(bank.weight, np.float32)
+        pieces = columns.blocks
+        self.table = np.empty((pieces, len(characters), width, 4 * lanes), np.float32)
+        places = (part.ctypes.data for part in (*given, self.table))
+        side_by_side([partial(library.elmokit_table, len(characters), E, n, width, *places)])
         self.bias = columns.order(bank.bias.astype(np.float32))
-        self.structure = CBank(width, n, len(pieces), self.table.ctypes.data, self.bias.ctypes.data)
+        self.structure = CBank(width, n, pieces, self.table.ctypes.data, self.bias.ctypes.data)
 
 
 class CTokens:

@@ -16,7 +16,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from elmokit.text.sentence import Sentence, cut_all
@@ -108,7 +108,9 @@ def _goes_on(text: str, match: re.Match[str]) -> bool:
 @cache
 def marks() -> str:
     """Combining marks, and the soft hyphen and joiners: they belong to the character before them."""
-    return _class(lambda code: unicodedata.category(chr(code))[0] == "M" or code in (0xAD, 0x200C, 0x200D))
+    codes = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # where marks stand
+    kinds = map(unicodedata.category, map(chr, codes))
+    return _class([0xAD, *(code for code, kind in zip(codes, kinds, strict=True) if kind[0] == "M"), 0x200C, 0x200D])
 
 
 @cache
@@ -119,14 +121,12 @@ def emoji() -> str:
     return f"[\U0001f1e6-\U0001f1ff]{{2}}|{modified}(?>(?:\u200d{modified})*)"
 
 
-def _class(belongs: Callable[[int], bool]) -> str:
-    """Ranges of the code points that belong; marks stand in the first two planes and among the variation selectors."""
+def _class(codes: Iterable[int]) -> str:
+    """Ranges of these code points."""
     ranges: list[list[int]] = []
-    for code in (*range(0x20000), *range(0xE0100, 0xE01F0)):
-        if not belongs(code):
-            continue
+    for code in sorted(codes):
         if ranges and ranges[-1][1] == code - 1:
             ranges[-1][1] = code
         else:
             ranges.append([code, code])
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)  # read faster than escapes

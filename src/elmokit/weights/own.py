@@ -38,6 +38,7 @@ from elmokit.weights.pretrained import (
     AdaptiveTensors,
     Pretrained,
     SoftmaxTensors,
+    StoredSoftmax,
     check_numbers,
     check_tensors,
     outline_adaptive,
@@ -163,19 +164,20 @@ def _describe_softmax(output: SoftmaxTensors | AdaptiveTensors) -> dict[str, Any
 
 
 def _softmax(
-    tensors: Mapping[str, Tensor], stated: StatedSoftmax, config: BiLMConfig, folder: Path
+    tensors: StoredTensors, stated: StatedSoftmax, config: BiLMConfig, folder: Path
 ) -> SoftmaxTensors | AdaptiveTensors:
-    named = {name.removeprefix(SOFTMAX): values for name, values in tensors.items()}
     words, width, cutoffs = stated.words, config.lstm.projection_dim, stated.cutoffs
     if cutoffs is None:
         expected = {"weight": (words, width), "bias": (words,)}
     else:
         layer = outline_adaptive(words, width, cutoffs)
         expected = {name: tuple(values.shape) for name, values in layer.state_dict().items()}
-    found = {name: tuple(values.shape) for name, values in named.items()}
+    found = {name.removeprefix(SOFTMAX): tensors.shape(name) for name in tensors}
     if found != expected:
         raise WeightsError(f"{folder / WEIGHTS}: softmax of shapes {found}, expected {expected}")
-    return SoftmaxTensors(**named) if cutoffs is None else AdaptiveTensors(words, width, cutoffs, named)
+    if cutoffs is None:
+        return StoredSoftmax.of(tensors, SOFTMAX)
+    return AdaptiveTensors(words, width, cutoffs, {name.removeprefix(SOFTMAX): tensors[name] for name in tensors})
 
 
 def _mention(file: str, symbols: Sequence[str] | None) -> dict[str, Any] | None:

@@ -1,7 +1,8 @@
 """`Pretrained`: a model as it comes off the disk, whichever tool wrote it. Readers make one, writers take one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from elmokit.chars import BOS, EOS, UNK, CodecSpec
 from elmokit.errors import WeightsError
+from elmokit.kernels.cpu.int8 import as_floats
 from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.shape import BiLMConfig
@@ -20,6 +22,8 @@ from elmokit.weights.described import check_codec as check_codec
 from elmokit.weights.described import check_range, check_shapes
 from elmokit.weights.described import choose_tokenizer as choose_tokenizer
 from elmokit.weights.storage import StoredTensors
+
+FEW = 1 << 20  # numbers that are not worth torch's threads
 
 
 class SoftmaxTensors(NamedTuple):
@@ -47,6 +51,33 @@ class SoftmaxTensors(NamedTuple):
         layer.weight = nn.Parameter(self.weight.to(device=device, dtype=dtype), requires_grad=False)  # (V, P)
         layer.bias = nn.Parameter(self.bias.to(device=device, dtype=torch.float32), requires_grad=False)  # (V,)
         return layer
+
+
+class StoredSoftmax(SoftmaxTensors):
+    """The same from a file. Its weight becomes floats when it is first asked for: vectors need none of it."""
+
+    _stored: StoredTensors
+    _name: str
+
+    @classmethod
+    def of(cls, stored: StoredTensors, prefix: str) -> "StoredSoftmax":
+        made = cls(torch.empty(0), stored[f"{prefix}bias"])
+        made._stored, made._name = stored, f"{prefix}weight"
+        return made
+
+    @cached_property
+    def weight(self) -> Tensor:
+        return self._stored[self._name]
+
+    @property
+    def named(self) -> dict[str, Tensor]:
+        return {"weight": self.weight, "bias": self.bias}
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.weight, self.bias))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SoftmaxTensors, (self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,5 +180,9 @@ def check_tensors(tensors: Mapping[str, Tensor], config: BiLMConfig, source: str
 
 def check_numbers(values: Tensor, what: str) -> None:
     """Refuses NaN, infinity and magnitudes that no training leads to, in one pass without a copy."""
-    low, high = (float(end) for end in torch.aminmax(values)) if values.numel() else (0.0, 0.0)
+    if values.numel() > FEW:
+        low, high = (float(end) for end in torch.aminmax(values))
+    else:
+        numbers = as_floats(values) if values.dtype != torch.float64 else values.numpy()
+        low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 0.0)
     check_range(low, high, lambda: (int((~torch.isfinite(values)).sum()), values.numel()), what)

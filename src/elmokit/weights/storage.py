@@ -19,7 +19,7 @@ from torch import Tensor
 
 from elmokit.errors import FormatError, WeightsError
 from elmokit.formats.tensors import NAMES, Stored
-from elmokit.kernels.cpu.int8 import Int8Matrix, dequantise, quantise
+from elmokit.kernels.cpu.int8 import Int8Matrix, as_floats, dequantise, quantise
 from elmokit.native import numbers
 from elmokit.native.numbers import GROUP, OFFSET
 from elmokit.weights.described import SCALE as SCALE
@@ -145,7 +145,11 @@ class StoredTensors(Mapping[str, Tensor]):
         values, scale = self.held[name], self.held.get(name + SCALE)
         if scale is not None and values.dtype == torch.uint8:
             return as_int8(values, scale)
-        return self[name] if scale is None or scale.ndim != values.ndim - 1 else Int8Matrix(values, scale.float())
+        return (
+            self[name]
+            if scale is None or scale.ndim != values.ndim - 1
+            else Int8Matrix(values, torch.from_numpy(as_floats(scale)))
+        )
 
     def part(self, prefix: str, *, inside: bool) -> "StoredTensors":
         """Those whose names begin so, or all others."""
@@ -226,9 +230,9 @@ def _rounded(groups: Tensor) -> tuple[Tensor, Tensor]:
 
 def widen_groups(packed: Tensor, scale: Tensor) -> Tensor:
     """Bytes (..., K / 2) and scales (..., K / 64) to float32 (..., K)."""
-    return torch.from_numpy(numbers.widen_groups(packed.numpy(), scale.float().numpy()))
+    return torch.from_numpy(numbers.widen_groups(packed.numpy(), as_floats(scale)))
 
 
 def as_int8(packed: Tensor, scale: Tensor) -> Int8Matrix:
     """The same as int8 with one scale for each row, which moves a number by at most half of an int8 step."""
-    return Int8Matrix(*map(torch.from_numpy, numbers.groups_as_int8(packed.numpy(), scale.float().numpy())))
+    return Int8Matrix(*map(torch.from_numpy, numbers.groups_as_int8(packed.numpy(), as_floats(scale))))

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.kernels.char_cnn import Filter
-from elmokit.kernels.cpu.int8 import Int8Matrix, Matrix
+from elmokit.kernels.cpu.int8 import Int8Matrix, Matrix, as_floats
 from elmokit.kernels.reference import LstmState
 from elmokit.native.library import CLibrary, Compiled, c_library, compiled
 from elmokit.native.lstm import CLstm, Direction
-from elmokit.native.numbers import ArrayMatrix, Floats, Int8Array
+from elmokit.native.numbers import ArrayMatrix, Int8Array
 from elmokit.native.tokens import ArrayFilter, ArrayLinear, CompiledLinear, CTokens
 from elmokit.shape import LstmRules
 
@@ -43,7 +43,7 @@ class CompiledLstm(nn.Module):
     ) -> None:
         super().__init__()
         outs = None if projection is None else map(as_arrays, projection)
-        self.layer = CLstm(library, map(as_arrays, w_x), map(as_arrays, w_h), _floats(bias), outs, rules)
+        self.layer = CLstm(library, map(as_arrays, w_x), map(as_arrays, w_h), as_floats(bias), outs, rules)
 
     @property
     def directions(self) -> list[Direction]:
@@ -56,8 +56,8 @@ class CompiledLstm(nn.Module):
         given = [x, *state] if keep is None else [x, *state, keep]
         if any(part.device.type != "cpu" for part in given):
             raise ValueError(f"x, h, c and keep are on {[str(part.device) for part in given]}; expected all on a CPU")
-        kept = None if keep is None else _floats(keep)
-        out, h, c = self.layer(_floats(x), _floats(state.h), _floats(state.c), steps, keep=kept)
+        kept = None if keep is None else as_floats(keep)
+        out, h, c = self.layer(as_floats(x), as_floats(state.h), as_floats(state.c), steps, keep=kept)
         return torch.from_numpy(out), LstmState(torch.from_numpy(h), torch.from_numpy(c))
 
 
@@ -77,8 +77,8 @@ class CompiledTokens(nn.Module):
         super().__init__()
         self.encoder = CTokens(
             library,
-            _floats(characters),
-            [ArrayFilter(*map(_floats, bank)) for bank in filters],
+            as_floats(characters),
+            [ArrayFilter(*map(as_floats, bank)) for bank in filters],
             [(_linear(transform), _linear(gate)) for transform, gate in highways],
             None if projection is None else _linear(projection),
             pad=pad,
@@ -102,17 +102,12 @@ class CompiledTokens(nn.Module):
 def as_arrays(matrix: Matrix) -> ArrayMatrix:
     """The same memory; bfloat16 as its bits."""
     if isinstance(matrix, Int8Matrix):
-        return Int8Array(matrix.values.numpy(), _floats(matrix.scale))
+        return Int8Array(matrix.values.numpy(), as_floats(matrix.scale))
     if matrix.dtype == torch.bfloat16:
         bits = matrix.detach().view(torch.int16).numpy()
         return bits.view(np.uint16)
-    return _floats(matrix)
+    return as_floats(matrix)
 
 
 def _linear(linear: Linear) -> ArrayLinear:
-    return ArrayLinear(as_arrays(linear.matrix), _floats(linear.bias))
-
-
-def _floats(values: Tensor) -> Floats:
-    array: Floats = values.detach().float().numpy()
-    return array
+    return ArrayLinear(as_arrays(linear.matrix), as_floats(linear.bias))
