@@ -45,6 +45,9 @@ def test_four_bits_for_any_width(tmp_path: Path) -> None:
     torch.testing.assert_close(back["wide"], state["wide"], atol=0.4, rtol=0)
     with pytest.raises(WeightsError, match=r"'wide' has shape \(5, 128\), but config.json describes \(5, 60\)"):
         read_weights(tmp_path / "w", state | {"wide": torch.zeros(5, 60)}, **TOLD)
+    write_weights(tmp_path / "w", state | {"wide": torch.zeros(5, 128)}, dtype=None)  # floats are never filled up
+    with pytest.raises(WeightsError, match=r"'wide' has shape \(5, 128\), but config.json describes \(5, 70\)"):
+        read_weights(tmp_path / "w", state, **TOLD)
 
 
 @pytest.mark.parametrize(

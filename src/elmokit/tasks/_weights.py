@@ -30,7 +30,8 @@ def read_weights(path: Path, outline: Mapping[str, Tensor], *, described: str, a
     numbers = StoredTensors({name: values for name, values in held.items() if name not in counters}, str(path))
     found = {name: numbers.shape(name) for name in numbers} | {n: tuple(values.shape) for n, values in counters.items()}
     for name, values in outline.items():
-        if found.get(name) not in (tuple(values.shape), tuple(_filled(values).shape)):
+        four = name in numbers and numbers.held[name].dtype == torch.uint8
+        if found.get(name) != tuple((_filled(values) if four else values).shape):
             told = f"has shape {found[name]}" if name in found else "is missing"
             raise WeightsError(f"{path}: {name!r} {told}, but {described} describes {tuple(values.shape)}; {advice}")
     if more := sorted(found.keys() - outline.keys()):
