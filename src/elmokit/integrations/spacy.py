@@ -220,7 +220,8 @@ class _TaskPipe(_Pipe):
         """The model, loaded when it is first needed: a saved pipeline brings its own."""
         if self.model is None:
             raise InputError(
-                f"{self.name} has no model; add it with config={{'model': FOLDER}}, a folder that `elmokit train` made"
+                f"{self.name} has no model; add it with config={{'model': FOLDER}}, a folder that `elmokit train` "
+                "made, or the name of one that comes with elmokit"
             )
         if not isinstance(self.model, Tagger):
             self.model = Tagger.from_pretrained(self.model, device=self.device)
