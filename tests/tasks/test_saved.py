@@ -1,5 +1,6 @@
 """Saved task models: the same predictions, the same encoder and tokenizer or none."""
 
+import copy
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from elmokit.cli import app
 from elmokit.encoders import Elmo
 from elmokit.encoders.changed import CAME_WITH
 from elmokit.errors import ElmokitWarning, InputError, WeightsError
+from elmokit.tasks.command import summary
 from elmokit.tasks.run import train_task
 from elmokit.tasks.saved import is_task_model, read_description
 from elmokit.tasks.tagging.task import NER
@@ -200,6 +202,18 @@ def test_a_model_in_fewer_bytes(model: TaskModel[Any, Any], tmp_path: Path, dtyp
             convert(whole, tmp_path / "other", *other)
     with pytest.raises(WeightsError, match="already"):
         convert(whole, small)
+
+
+def test_the_end_of_a_training_is_told(model: TaskModel[Any, Any]) -> None:
+    assert model.trained is not None
+    best = model.trained.best
+    first, *mixes = summary(model)
+    assert first.startswith(f"best epoch {best.number} of 3: dev ")
+    assert f"{100 * best.score:.2f}" in first
+    assert len(mixes) == len(model.mixes) > 0
+    untold = copy.copy(model)
+    untold.trained = None
+    assert list(summary(untold)) == mixes
 
 
 def test_a_model_may_hold_its_encoder(model: TaskModel[Any, Any], tmp_path: Path) -> None:
