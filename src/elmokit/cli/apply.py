@@ -47,7 +47,7 @@ def apply(
 
     from rich.console import Console
 
-    from elmokit.cli.inputs import is_source
+    from elmokit.cli.inputs import is_source, one_thread
     from elmokit.cli.progress import counting
     from elmokit.cli.show import print_json
     from elmokit.errors import InputError
@@ -62,18 +62,19 @@ def apply(
     sources = [(argument, is_source(argument)) for argument in inputs]  # a wrong name is an error before a model loads
     if output is not None and output.suffix not in (".jsonl", ".conll"):
         raise InputError(f"{output}: expected a name that ends in .jsonl or .conll")
-    loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
-        folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
-    )
-    task, examples = loaded.task, []
-    for argument, is_file in sources:
-        if not is_file:
-            examples += task.from_text(mend(argument)[0], loaded.tokenizer)
-            continue
-        for source in expand_inputs([argument]):
-            examples += task.read_text(source, loaded.setup.settings, loaded.tokenizer)
-    with counting("working, examples") as told:
-        found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
+    with one_thread(wanted=not any(is_file for _, is_file in sources)):
+        loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
+            folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
+        )
+        task, examples = loaded.task, []
+        for argument, is_file in sources:
+            if not is_file:
+                examples += task.from_text(mend(argument)[0], loaded.tokenizer)
+                continue
+            for source in expand_inputs([argument]):
+                examples += task.read_text(source, loaded.setup.settings, loaded.tokenizer)
+        with counting("working, examples") as told:
+            found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
     if json_output:
         print_json(task.record(example, prediction) for example, prediction in found)
     elif conll_output:

@@ -7,6 +7,7 @@ that is split into its sentences. What comes tokenised stays as it is.
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,20 @@ def is_source(argument: str) -> bool:
     raise InputError(
         f"{argument}: no such file (looked in {Path.cwd()}); if it is meant as text, write it with a space at the end"
     )
+
+
+@contextmanager
+def one_thread(*, wanted: bool) -> Iterator[None]:
+    """Without torch's other threads, which would wait for work longer than a few sentences take."""
+    import torch
+
+    usual = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def measure_inputs(arguments: Sequence[str]) -> int | None:
