@@ -183,6 +183,7 @@ def measure(elmo: "Elmo", texts: list[str], seconds: float) -> None:
             ("1 sentence", ones, sum(local[1:]) / 2),
         ):
             told = f"{load.rate:,.0f} ({load.rate / beside:.0%}); p50 {load.at(0.5):.0f} ms, p99 {load.at(0.99):.0f} ms"
+            told += f", {load.counts.get(429, 0)} refused"
             show(f"{CLIENTS} clients, {name} a request, words a second", f"{told}; clients: {load.share:.0%} of a core")
 
         few = [[text] for text in texts[:40]]
@@ -279,10 +280,11 @@ def compare_infinity(program: str, bert: str, texts: list[str], seconds: float) 
             some = [pair[which] for pair in pairs]
             rates, p99 = [load.rate for load in some], [load.at(0.99) for load in some]
             wrong = sum(load.result.lost + load.result.doubled for load in some)
+            refused = sum(load.counts.get(429, 0) for load in some)
             rounds = f"{statistics.mean(rates):,.0f} words a second ({', '.join(f'{rate:,.0f}' for rate in rates)})"
             cost = 1e6 * spent[name][which] / sum(load.result.words for load in some)
-            line = f"{rounds}, p99 {statistics.mean(p99):.0f} ms, {wrong} wrong; {cost:.0f} us of a core a word"
-            show(f"{name}: {CLIENTS} clients, {told} a request", line)
+            line = f"{rounds}, p99 {statistics.mean(p99):.0f} ms, {wrong} wrong, {refused} refused"
+            show(f"{name}: {CLIENTS} clients, {told} a request", f"{line}; {cost:.0f} us of a core a word")
 
 
 @contextmanager
