@@ -11,7 +11,7 @@ import torch
 from model_files import OPTIONS, WORDS, changed, random_weights, write_model
 
 from elmokit.errors import WeightsError
-from elmokit.weights import bundled_models, load, load_pretrained, save_pretrained
+from elmokit.weights import bundled_models, described, load, load_pretrained, save_pretrained
 
 
 @pytest.fixture
@@ -20,7 +20,8 @@ def model(tmp_path) -> Path:
 
 
 def test_bundled_models(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(load, "BUNDLED", tmp_path / "models")
+    for module in (load, described):
+        monkeypatch.setattr(module, "BUNDLED", tmp_path / "models")
     with pytest.raises(WeightsError, match="no model is bundled"):
         load_pretrained()
     save_pretrained(load_pretrained(model), tmp_path / "models" / "en")
