@@ -10,6 +10,7 @@ that the ready-made model `pos` finds.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions
 from elmokit.tasks.roles.scores import PREDICATE, score_roles
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
+from elmokit.tasks.tagging.task import Tagger
 from elmokit.tasks.task import Batch, Network, Scores, Task, read_texts
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
@@ -238,11 +240,9 @@ class RoleLabeller(TaskModel[str, list[Roles]]):
 
 def find_verbs(texts: Sequence[str], tokenizer: Tokenizer) -> list[Proposition]:
     """The verbs of English texts, each with its sentence; none, if the text is not cut as the model `pos` cuts it."""
-    from elmokit.tasks.tagging.task import Tagger  # only now: most texts are marked
-
     if bundled_task("pos") is None or tokenizer.name != "english" or not any(text.strip() for text in texts):
         return []
-    tagged = Tagger.from_pretrained("pos").predict(list(texts))
+    tagged = _verb_finder().predict(list(texts))
     return [
         Proposition(answer.sentence, k)
         for answers in tagged
@@ -250,6 +250,11 @@ def find_verbs(texts: Sequence[str], tokenizer: Tokenizer) -> list[Proposition]:
         for k, tag in enumerate(answer.tags)
         if tag == "VERB"
     ]
+
+
+@cache
+def _verb_finder() -> Tagger:
+    return Tagger.from_pretrained("pos")
 
 
 def proposition_of(words: Sequence[str], predicate: int) -> Proposition:
