@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elmokit.analysis.drift import measure_drift
+from elmokit.analysis.drift import DriftConfig, measure_drift
 from elmokit.analysis.word_senses import SensesConfig, group_vectors
 from elmokit.encoders import Elmo
 from elmokit.errors import FormatError, InputError
@@ -149,8 +149,9 @@ def test_change_is_that_of_drift(explorer: Explorer, indexes: dict[str, Path]) -
     found = finish(explorer.change("first", "second", by="apd", min_count=4))
     opened = [Index.open(indexes[name]) for name in ("first", "second")]
     word = found["words"][0]["word"]
-    expected = measure_drift(opened[0], opened[1], words=[word])
-    assert not expected or found["words"][0]["apd"] == pytest.approx(expected[0].apd, abs=1e-6)
+    (expected,) = measure_drift(*opened, words=[word], config=DriftConfig(min_count=4))
+    assert found["words"][0]["apd"] == pytest.approx(expected.apd, abs=1e-6)
+    assert finish(explorer.change("first", "second", min_count=4))["by"] == DriftConfig().by == "net"
     values = [one["apd"] for one in found["words"]]
     assert values == sorted(values, reverse=True)
     assert not {"the", "of"} & {one["word"] for one in found["words"]}

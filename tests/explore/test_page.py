@@ -215,12 +215,12 @@ def test_fields_of_the_text(visit: Visit) -> None:
 def test_change_between_two_texts(visit: Visit) -> None:
     page = visit.go("?view=change&first=first&second=second&least=4")
     table = rows_of(visit.saved("Words by change", "CSV"))
-    assert table[0] == ["word", "in first", "in second", "prt", "apd", "jsd", "net", "p"]
+    assert table[0] == ["word", "in first", "in second", "net", "prt", "apd", "jsd", "p"]
     values = [float(row[3]) for row in table[1:]]
     assert values == sorted(values, reverse=True)
     page.get_by_role("combobox", name="Rank by", exact=True).select_option("apd")
     visit.settled()
-    values = [float(row[4]) for row in rows_of(visit.saved("Words by change", "CSV"))[1:]]
+    values = [float(row[5]) for row in rows_of(visit.saved("Words by change", "CSV"))[1:]]
     assert values == sorted(values, reverse=True)
     page.get_by_role("button", name="word", exact=True).click()
     words = [row[0] for row in rows_of(visit.saved("Words by change", "CSV"))[1:]]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from elmokit.analysis.drift import DriftConfig, measure_drift
+from elmokit.analysis.drift import MEASURES, DriftConfig, measure_drift
 from elmokit.errors import InputError
 from elmokit.explore.steps import Progress, Steps
 from elmokit.index import ENGLISH_STOP_WORDS, Index
@@ -37,10 +37,7 @@ def rank_words(
             "word": drift.word,
             "first": drift.first,
             "second": drift.second,
-            "apd": drift.apd,
-            "prt": drift.prt,
-            "jsd": drift.jsd,
-            "net": drift.net,
+            **{measure: getattr(drift, measure) for measure in MEASURES},
             "p": drift.chance(config.by),
         }
         for drift in found[:most]

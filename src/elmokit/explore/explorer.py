@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.analysis.drift import DriftConfig
+from elmokit.analysis.drift import DriftConfig, Measure
 from elmokit.encoders import Elmo, Encoder
 from elmokit.errors import InputError
 from elmokit.explore import blank, change, cloud, facts, groups, labels, sentence
@@ -186,8 +186,8 @@ class Explorer:
             raise InputError(f"occurrence {number} was asked for, but there are {len(found)}")
         return {"scores": packed(groups.similar_to(found, number, layer=layer))}
 
-    def change(self, first: str, second: str, *, by: str = "prt", min_count: int = 10) -> Steps[dict[str, Any]]:
-        config = DriftConfig(by=by, min_count=min_count, per_word=max(200, min_count), examples=0)  # type: ignore[arg-type]
+    def change(self, first: str, second: str, *, by: Measure = "net", min_count: int = 10) -> Steps[dict[str, Any]]:
+        config = DriftConfig(by=by, min_count=min_count, per_word=max(200, min_count), examples=0)
         return change.rank_words(self._index(first), self._index(second), config=config)
 
     def answer(self, task: str, text: str, second: str = "") -> Steps[dict[str, Any]]:

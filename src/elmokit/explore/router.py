@@ -17,6 +17,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from elmokit.analysis.drift import Measure
 from elmokit.errors import ElmokitError
 from elmokit.explore.explorer import Explorer
 from elmokit.explore.steps import Progress, Steps
@@ -99,7 +100,7 @@ class SimilarBody(UsesBody):
 class ChangeBody(Body):
     first: Name
     second: Name
-    by: Annotated[str, Field(pattern="^(apd|net|prt|jsd)$")] = "prt"
+    by: Measure = "net"
     min_count: Annotated[int, Field(ge=2, le=1_000_000)] = 10
 
 

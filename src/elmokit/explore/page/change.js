@@ -6,16 +6,16 @@ import { quoted, shell } from "./code.js";
 
 export const title = "Change";
 const LIMIT = 2000; // points of each side
-const MEASURES = { prt: "prt: distance of the means", apd: "apd: mean distance of pairs", jsd: "jsd: shares of groups", net: "net: apd less the spread within each text" };
+const MEASURES = { net: "net: apd less the spread within each text", prt: "prt: distance of the means", apd: "apd: mean distance of pairs", jsd: "jsd: shares of groups" };
 
 const comparable = (about) => (about?.indexes ?? []).filter((one) => one.occurrences);
-export const defaults = (about) => ({ ...usual, colour: "side", sort: "apart", first: comparable(about)[0]?.name ?? "", second: comparable(about)[1]?.name ?? "", by: "prt", least: "10", word: "", order: "" });
+export const defaults = (about) => ({ ...usual, colour: "side", sort: "apart", first: comparable(about)[0]?.name ?? "", second: comparable(about)[1]?.name ?? "", by: "net", least: "10", word: "", order: "" });
 
 export function mount(root, context) {
   const given = comparable(context.about);
   if (given.length < 2) {
     root.append(card("Two indexes are needed", [h("p", {}, "This view compares two texts: two periods, two newspapers, two authors. Make an index of each with the same model, and give both:"), terminal("elmokit index letters-1900.txt -o old\nelmokit index news-2020.txt -o new\nelmokit explore old new")]));
-    return { update() {}, code: () => ({ python: `from elmokit.analysis.drift import measure_drift\nfrom elmokit.index import Index\n\nfor drift in measure_drift(Index.open("old"), Index.open("new")):\n    print(drift.word, drift.prt, drift.p)`, command: "elmokit drift old new" }) };
+    return { update() {}, code: () => ({ python: `from elmokit.analysis.drift import measure_drift\nfrom elmokit.index import Index\n\nfor drift in measure_drift(Index.open("old"), Index.open("new")):\n    print(drift.word, drift.net, drift.p_net)`, command: "elmokit drift old new" }) };
   }
   const uses = new Uses(context, { colours: { side: "text", group: "sense group", before: "word before", after: "word after" }, sorts: { apart: "far from the other text" } });
   const names = given.map((one) => [one.name, one.name]);
@@ -26,12 +26,12 @@ export function mount(root, context) {
   const message = h("div");
   const about = h("p", { class: "note" });
   let [data, asked] = [null, null];
-  const heads = ["word", "first", "second", "prt", "apd", "jsd", "net", "p"];
-  const told = { ...MEASURES, p: "p: how often chance alone would move the word as far" };
+  const heads = ["word", "first", "second", ...Object.keys(MEASURES), "p"];
+  const told = { ...MEASURES, p: "p: how often chance alone gives as large a value of the measure that ranks the list" };
   const headOf = (name) => (name === "first" || name === "second" ? `in ${context.state[name]}` : name);
   const list = card("Words by change", [h("div", { class: "row" }, filter, about), ranked], saves("change", { csv: () => [heads.map((name) => headOf(name)), ...rows(context.state).map((one) => heads.map((key) => one[key]))] }), { hidden: true });
   root.append(
-    h("p", { class: "lead" }, "Words that two texts use differently. p says how often chance alone would move the means as far: look at it first. Choose a word to see both uses."),
+    h("p", { class: "lead" }, "Words that two texts use differently. p says how often chance alone gives as large a change: look at it first. Choose a word to see both uses."),
     h("div", { class: "row" }, labelled("First text", controls.first), labelled("Second text", controls.second), labelled("Rank by", controls.by), labelled("At least so often in each", least)),
     message,
     list,
