@@ -20,6 +20,11 @@ HeldOut = Annotated[
     typer.Option("--heldout-corpus", metavar="FILE", help="Validate on this text, not on a share of the corpus."),
 ]
 
+Teacher = Annotated[
+    str | None,
+    typer.Option(metavar="MODEL", help="Learn to predict the layers of this model, too; see --distil."),
+]
+
 
 def pretrain_command(
     corpus: Corpus,
@@ -36,6 +41,7 @@ def pretrain_command(
     prepared: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the prepared text here, for several runs to share.")
     ] = None,
+    teacher: Teacher = None,
     device: Device = "auto",
     quiet: Quiet = False,
     **flags: Any,
@@ -50,6 +56,7 @@ def pretrain_command(
         elmokit pretrain corpus.txt -o run --preset tiny --epochs 3
         elmokit pretrain text.jsonl -o run --text-field body --tokenizer unicode
         elmokit pretrain corpus/ -o run --config my.toml --minutes 120
+        elmokit pretrain corpus/ -o smaller --preset small --teacher run/model
         torchrun --nproc-per-node 4 -m elmokit pretrain corpus/ -o run
 
     The defaults below are those of the preset medium.
@@ -66,8 +73,9 @@ def pretrain_command(
         return
 
     start_pretraining(
-        settings, corpus, output, heldout=heldout_corpus, prepared=prepared, device=device, show=not quiet
-    )
+        settings, corpus, output,
+        heldout=heldout_corpus, prepared=prepared, teacher=teacher, device=device, show=not quiet,
+    )  # fmt: skip
 
 
 def finetune_command(
@@ -80,6 +88,7 @@ def finetune_command(
         bool,
         typer.Option("--new-softmax", help="Learn a new softmax for the words of the corpus, even if there is one."),
     ] = False,
+    teacher: Teacher = None,
     device: Device = "auto",
     quiet: Quiet = False,
     **flags: Any,
@@ -102,7 +111,7 @@ def finetune_command(
 
     start_finetuning(
         settings, model, corpus, output,
-        heldout=heldout_corpus, new_softmax=new_softmax, device=device, show=not quiet,
+        heldout=heldout_corpus, new_softmax=new_softmax, teacher=teacher, device=device, show=not quiet,
     )  # fmt: skip
 
 

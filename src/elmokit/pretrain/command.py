@@ -15,7 +15,7 @@ from elmokit.pretrain.run import pretrain
 from elmokit.pretrain.trainer import Stopped
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import load_pretrained
-from elmokit.weights.pretrained import choose_tokenizer
+from elmokit.weights.pretrained import Pretrained, choose_tokenizer
 
 
 def corpus_of(config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer | None = None) -> Corpus:
@@ -33,6 +33,7 @@ def start_pretraining(
     *,
     heldout: Sequence[str] | None = None,
     prepared: Path | None = None,
+    teacher: str | None = None,
     device: str | None = None,
     show: bool = True,
 ) -> None:
@@ -44,6 +45,7 @@ def start_pretraining(
             folder,
             heldout=corpus_of(config, heldout) if heldout else None,
             prepared=prepared,
+            teacher=_teacher(teacher),
             device=device,
             show=show,
         )
@@ -68,6 +70,7 @@ def start_finetuning(
     *,
     heldout: Sequence[str] | None = None,
     new_softmax: bool = False,
+    teacher: str | None = None,
     device: str | None = None,
     show: bool = True,
 ) -> None:
@@ -88,6 +91,7 @@ def start_finetuning(
             corpus_of(config, paths, tokenizer),
             folder,
             heldout=corpus_of(config, heldout, tokenizer) if heldout else None,
+            teacher=_teacher(teacher),
             device=device,
             show=show,
         )
@@ -98,6 +102,10 @@ def start_finetuning(
     hdf5 = f", as HDF5 in {folder / 'official'}" if pretrained.format == "official" else ""
     say(f"the model is in {folder / 'model'}{hdf5}")
     say(f"to store it in a quarter of the space: elmokit convert {folder / 'model'} SMALLER --dtype int8")
+
+
+def _teacher(model: str | None) -> Pretrained | None:
+    return None if model is None else load_pretrained(model, softmax=False)
 
 
 @contextmanager

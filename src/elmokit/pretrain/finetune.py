@@ -9,7 +9,6 @@ the new text, learnt first while the rest is frozen, and then everything learns.
 - `model/`: the best model; beside it `official/`, HDF5 and options.json, where the model came as HDF5
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -32,11 +31,11 @@ from elmokit.pretrain.objective import Objective, initialise_softmax
 from elmokit.pretrain.processes import World
 from elmokit.pretrain.run import claimed, load_text, softmax_tensors, training_dtype
 from elmokit.pretrain.step import TypeCodes
+from elmokit.pretrain.teacher import Teacher, check_teacher, digest_model
 from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, save_pretrained
-from elmokit.weights.storage import digest_tensors
 
 __all__ = ["Finetuned", "finetune"]
 
@@ -57,22 +56,28 @@ def finetune(
     folder: str | Path,
     *,
     heldout: Corpus | None = None,
+    teacher: Pretrained | None = None,
     device: str | torch.device | None = None,
     show: bool = True,
 ) -> Finetuned:
     """Fine-tunes a model on a corpus into a folder, or resumes the run in that folder.
 
-    `heldout` is other text for validation instead of a share of the corpus.
+    `heldout` is other text for validation instead of a share of the corpus; `teacher` a model whose layers this one
+    learns to predict.
     """
     output = Output.of(pretrained, config)
+    given = {"model": digest_model(pretrained)}
+    if teacher is not None:
+        check_teacher(teacher, pretrained.config, pretrained.codec)
+        given["teacher"] = digest_model(teacher)
     folder = Path(folder)
-    with World.joined(device) as world, claimed(folder, config, world, model=_digest(pretrained)):
+    with World.joined(device) as world, claimed(folder, config, world, **given):
         text = load_text(
             config, corpus, folder / "corpus", world,
             heldout=heldout, show=show, max_characters=pretrained.config.tokens.max_characters,
             vocabulary=output.vocabulary,
         )  # fmt: skip
-        return _Run(config, pretrained, output, text, folder, world, show=show).go()
+        return _Run(config, pretrained, output, text, folder, world, teacher=teacher, show=show).go()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +133,11 @@ class _Run:
         folder: Path,
         world: World,
         *,
+        teacher: Pretrained | None,
         show: bool,
     ) -> None:
         self.config, self.pretrained, self.output, self.text = config, pretrained, output, text
-        self.folder, self.world, self.show = folder, world, show
+        self.folder, self.world, self.teacher, self.show = folder, world, teacher, show
         codec = pretrained.codec.build(pretrained.config.tokens.max_characters)
         self.codes = TypeCodes(text.lexicon, codec, device=world.device)
         self.validation = Validation(
@@ -150,13 +156,16 @@ class _Run:
         return Finetuned(before, trainer.run(), new_softmax=self.output.softmax is None)
 
     def _objective(self) -> Objective:
+        dtype, device = training_dtype(self.config, self.world.device), self.world.device
         return Objective(
             self.pretrained.config,
             self.output.kind,
             len(self.text.vocabulary),
             dropout=self.config.dropout,
-            dtype=training_dtype(self.config, self.world.device),
-            device=self.world.device,
+            dtype=dtype,
+            device=device,
+            teacher=None if self.teacher is None else Teacher(self.teacher, dtype=dtype, device=device),
+            distil=self.config.distil,
         )
 
     def _learn_softmax(self, objective: Objective) -> Objective:
@@ -252,14 +261,3 @@ def _start_at_frequencies(softmax: Softmax, text: PreparedCorpus) -> None:
     counts[[BOS_ID, EOS_ID]] += text.report.sentences / 2  # each is a target in one of the directions
     counts[UNK_ID] += (1 - text.report.coverage) * text.report.tokens
     softmax.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
-
-
-def _digest(pretrained: Pretrained) -> str:
-    """Identifies a model, wherever it was read from."""
-    digest = hashlib.blake2b(repr((pretrained.config, pretrained.codec)).encode(), digest_size=8)
-    tensors = dict(pretrained.tensors)
-    if pretrained.softmax is not None:
-        tensors |= {f"softmax.{name}": values for name, values in pretrained.softmax.named.items()}
-        digest.update("\n".join(pretrained.vocabulary or ()).encode("utf-8", "surrogatepass"))
-    digest_tensors(digest, tensors)
-    return digest.hexdigest()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from elmokit.nn.bilm import BiLM, BiLMConfig, State, initialise
 from elmokit.nn.sampling import LogUniformSampler
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax, SoftmaxConfig, build_softmax
+from elmokit.pretrain.teacher import Comparison, Teacher
 
 
 class Inputs(NamedTuple):
@@ -49,11 +50,14 @@ class _Windows(nn.Module):
         super().__init__()
         self.bilm = bilm
 
-    def forward(self, types: Tensor, which: Tensor, keep: Tensor, state: State, rows: int) -> tuple[Tensor, State]:
+    def forward(
+        self, types: Tensor, which: Tensor, keep: Tensor, state: State, rows: int
+    ) -> tuple[list[Tensor], State]:
+        """All layers, token vectors first, each (R, N, P); and the state after the window."""
         x = _Gather.apply(self.bilm.tokens(types), which)  # type: ignore[no-untyped-call]  # (R, N, P)
         steps = (rows,) * (which.shape[1] // rows)
         layers, ended = self.bilm.run(x, steps, state, keep=keep.to(x.dtype).expand(len(x), -1))
-        return layers[-1], ended
+        return [x, *layers], ended
 
 
 class Objective(nn.Module):
@@ -68,9 +72,13 @@ class Objective(nn.Module):
         dropout: float = 0.0,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        teacher: Teacher | None = None,
+        distil: float = 10.0,
     ) -> None:
         super().__init__()
         self.dtype, self.vocabulary = dtype, vocabulary
+        self.teacher, self.distil = teacher, distil
+        self.comparison = Comparison(config, teacher.config) if teacher is not None else None
         self.windows = _Windows(BiLM(config, dropout=dropout))
         self.softmax: Softmax | AdaptiveSoftmax = build_softmax(output, vocabulary, config.lstm.projection_dim)
         self.sampler: LogUniformSampler | None = None
@@ -91,15 +99,23 @@ class Objective(nn.Module):
 
     def zero_state(self, rows: int) -> State:
         like = torch.empty(0, dtype=self.dtype, device=next(self.parameters()).device)
-        return self.bilm.zero_state(rows, like=like)
+        own = self.bilm.zero_state(rows, like=like)
+        return own if self.teacher is None else (*own, *self.teacher.bilm.zero_state(rows, like=like))
 
     def forward(self, inputs: Inputs, state: State) -> tuple[Tensor, State]:
-        """The mean loss in nats over both directions, and the state to carry on with (no gradient flows through it)."""
+        """The mean loss in nats over both directions, and the state to carry on with (no gradient flows through it).
+
+        With a teacher, the distance to its layers is added. The carried state then holds the teacher's after the own.
+        """
         cast = {name: p.to(self.dtype) for name, p in self.windows.named_parameters()}
-        arguments = (inputs.types, inputs.which, inputs.keep, state, state[0].h.shape[1])
-        top, ended = torch.func.functional_call(self.windows, cast, arguments)
+        own, theirs = state[: len(self.bilm.lstm)], state[len(self.bilm.lstm) :]
+        window = (inputs.types, inputs.which, inputs.keep)
+        layers, ended = torch.func.functional_call(self.windows, cast, (*window, own, own[0].h.shape[1]))
         negatives = None if self.sampler is None else self.sampler.draw(inputs.noise)
-        loss = self.softmax.loss(top.flatten(0, 1), inputs.targets.flatten(), negatives)
+        loss = self.softmax.loss(layers[-1].flatten(0, 1), inputs.targets.flatten(), negatives)
+        if self.teacher is not None and self.comparison is not None:
+            wanted, carried = self.teacher.layers(*window, theirs, own[0].h.shape[1])
+            loss, ended = loss + self.distil * self.comparison(layers, wanted), (*ended, *carried)
         return loss, tuple(type(s)(s.h.detach(), s.c.detach()) for s in ended)
 
 

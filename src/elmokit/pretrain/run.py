@@ -36,6 +36,7 @@ from elmokit.pretrain.journal import say
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.processes import World
 from elmokit.pretrain.step import TypeCodes
+from elmokit.pretrain.teacher import Teacher, check_teacher, digest_model
 from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.weights import save_pretrained
@@ -49,26 +50,35 @@ def pretrain(
     *,
     heldout: Corpus | None = None,
     prepared: str | Path | None = None,
+    teacher: Pretrained | None = None,
     device: str | torch.device | None = None,
     show: bool = True,
 ) -> Progress:
     """Trains a biLM on a corpus into a folder, or resumes the run in that folder; returns where it ended.
 
     `heldout` is other text for validation instead of a share of the corpus; `prepared` another place for the prepared
-    text, which several runs can share.
+    text, which several runs can share; `teacher` a model whose layers this one learns to predict.
     """
-    config.model(n_words=config.vocab_size)  # an impossible shape is refused before the text is read
+    shape = config.model(n_words=config.vocab_size)  # an impossible shape is refused before the text is read
+    if teacher is not None and config.input != "words":  # the words are known only when the text was read
+        check_teacher(teacher, shape, CodecSpec("bytes"))
     folder = Path(folder)
-    with World.joined(device) as world, claimed(folder, config, world):
+    given = {} if teacher is None else {"teacher": digest_model(teacher)}
+    with World.joined(device) as world, claimed(folder, config, world, **given):
         text = load_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
-        codec = codec_spec(config, text)
+        codec, dtype = codec_spec(config, text), training_dtype(config, world.device)
+        shape = config.model(n_words=len(text.vocabulary))
+        if teacher is not None:
+            check_teacher(teacher, shape, codec)
         objective = Objective(
-            config.model(n_words=len(text.vocabulary)),
+            shape,
             config.output(),
             len(text.vocabulary),
             dropout=config.dropout,
-            dtype=training_dtype(config, world.device),
+            dtype=dtype,
             device=world.device,
+            teacher=None if teacher is None else Teacher(teacher, dtype=dtype, device=world.device),
+            distil=config.distil,
         )
         objective.initialise(config.seed)
         codes = TypeCodes(text.lexicon, codec.build(config.max_characters), device=world.device)
