@@ -1,17 +1,22 @@
 """A label for each text or pair of texts: what such networks have in common, and how predictions are scored."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from rich.markup import escape
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
+from elmokit.formats.records import RecordFormat
+from elmokit.tasks.labelled import FieldChoice, read_labelled
 from elmokit.tasks.labels import SpanCounts
-from elmokit.tasks.task import Batch, Example, Network, Scores
+from elmokit.tasks.task import Batch, Example, Network, Scores, Task
+from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
+from elmokit.text import Tokenizer, load_tokenizer
 
 C = TypeVar("C")
 
@@ -44,7 +49,16 @@ class ClassPrediction:
 
 
 class LabelNetwork(Network[L, ClassPrediction]):
-    """A network whose `forward` gives a score for each of `config.labels`: (B, K)."""
+    """Word features and a body. `forward` gives a score for each of `config.labels`: (B, K)."""
+
+    Body: ClassVar[Callable[..., nn.Module]]  # made of `config.body` and the widths
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.features = WordFeatures(config.features)
+        widths = {"width": self.features.width, "output_width": self.features.output_width}
+        self.body = self.Body(config.body, **widths, n_labels=len(config.labels))
 
     def loss(self, batch: Batch[L]) -> Tensor:
         scores = self(batch)  # (B, K)
@@ -64,6 +78,49 @@ class LabelNetwork(Network[L, ClassPrediction]):
         if label not in labels:
             raise InputError(f"label {label!r} is not among the network's: {', '.join(labels)}")
         return labels.index(label)
+
+
+class LabelTask(Task[L, ClassPrediction]):
+    """One label for each example; files are tables or JSON lines with a field for each text and one for the label."""
+
+    body: ClassVar[type]  # configuration of the network's body; the task's settings have its fields
+    text_fields: ClassVar[Mapping[str, tuple[str, ...]]]  # setting that names a text's field: its usual names
+    label_fields: ClassVar[tuple[str, ...]]
+    undecided: ClassVar[str | None] = None  # the label of records that are left out
+    example: Callable[..., L]  # made of sentences and a label
+
+    def new_network(
+        self, train: Sequence[L], features: WordFeaturesConfig, settings: Any
+    ) -> Network[L, ClassPrediction]:
+        return self.network(self.network.Config(list_classes(train), features, part_of(self.body, settings)))
+
+    def score(self, examples: Sequence[L], predictions: Sequence[ClassPrediction]) -> Scores:
+        return score_classes(examples, predictions)
+
+    def answer(self, predictions: list[ClassPrediction]) -> ClassPrediction:
+        return predictions[0]
+
+    def read_records(
+        self,
+        path: str | Path,
+        lines: Iterator[str],
+        format: RecordFormat,
+        settings: Any,
+        *,
+        unlabelled: Tokenizer | None = None,
+    ) -> list[L]:
+        """Texts and their labels; without labels where a tokenizer for such is given."""
+        records = read_labelled(
+            path,
+            lines,
+            format,
+            texts=[FieldChoice(getattr(settings, name), name, usual) for name, usual in self.text_fields.items()],
+            label=FieldChoice(settings.label_field, "label_field", self.label_fields),
+            tokenizer=unlabelled or load_tokenizer(settings.tokenizer),
+            need_label=unlabelled is None,
+        )
+        decided = [record for record in records if record.label is None or record.label != self.undecided]
+        return [self.example(*record.sentences, label=record.label) for record in decided]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,27 +4,26 @@ Sentiment in five classes is the paper's use (Peters et al. 2018, section 4): tr
 Stanford Sentiment Treebank's trees, scored on whole sentences.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.markup import escape
 from torch import Tensor
 
 from elmokit.config import setting
 from elmokit.formats import format_of, read_lines, read_sentences
-from elmokit.formats.records import RecordFormat
 from elmokit.formats.streams import source_name
-from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
+from elmokit.tasks.classes import ClassPrediction, LabelNetwork, LabelTask
 from elmokit.tasks.classify._trees import read_trees
 from elmokit.tasks.classify.network import Bcn, BcnConfig
-from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
+from elmokit.tasks.labelled import named_format, open_labelled
 from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch, Scores, Task
-from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
-from elmokit.text import Sentence, Tokenizer, load_tokenizer
+from elmokit.tasks.task import Batch
+from elmokit.tasks.words import WordFeaturesConfig
+from elmokit.text import Sentence, Tokenizer
 
 SENTIMENTS = ("very negative", "negative", "neutral", "positive", "very positive")  # what 0 to 4 mean in trees
 TEXT_FIELDS = ("text", "sentence", "review", "content")
@@ -70,18 +69,7 @@ class ClassifierConfig:
 class ClassifierNetwork(LabelNetwork[TextExample]):
     """Word features, the biattentive network, a label."""
 
-    Config = ClassifierConfig
-
-    def __init__(self, config: ClassifierConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.features = WordFeatures(config.features)
-        self.body = Bcn(
-            config.body,
-            width=self.features.width,
-            output_width=self.features.output_width,
-            n_labels=len(config.labels),
-        )
+    Config, Body = ClassifierConfig, Bcn
 
     def forward(self, batch: Batch[TextExample]) -> Tensor:
         """A score for each label. (B, K)"""
@@ -90,11 +78,13 @@ class ClassifierNetwork(LabelNetwork[TextExample]):
         return scores
 
 
-class Classification(Task[TextExample, ClassPrediction]):
+class Classification(LabelTask[TextExample]):
     """Trees, CSV, TSV and JSON lines; each use of it is an instance with its own name and defaults."""
 
-    network = ClassifierNetwork
+    network, body, example = ClassifierNetwork, BcnConfig, TextExample
     settings = ClassifySettings()
+    text_fields: ClassVar = {"text_field": TEXT_FIELDS}
+    label_fields = LABEL_FIELDS
     # Without dropout on trained word vectors the accuracy on SST-5 was about two points lower.
     features: Mapping[str, Any] = {"char_dim": 0, "feature_dropout": 0.5, "elmo_l2": 0.001}
     training: Mapping[str, Any] = {"learning_rate": 5e-4, "epochs": 20}
@@ -110,7 +100,7 @@ class Classification(Task[TextExample, ClassPrediction]):
         if format == "trees":
             trees = read_trees(lines, name=source_name(path))
             return [TextExample(tree.sentence, _sentiment(tree.label)) for tree in trees]
-        return _read_records(path, lines, format, settings)
+        return self.read_records(path, lines, format, settings)
 
     def training_examples(self, path: str | Path, settings: ClassifySettings) -> list[TextExample]:
         """Each distinct phrase of the trees, or whole texts of other files."""
@@ -124,15 +114,6 @@ class Classification(Task[TextExample, ClassPrediction]):
                     phrases[tree.sentence.tokens[start:end], _sentiment(label)] = None
         return [TextExample(Sentence.of(tokens), label) for tokens, label in phrases]
 
-    def new_network(
-        self, train: Sequence[TextExample], features: WordFeaturesConfig, settings: ClassifySettings
-    ) -> ClassifierNetwork:
-        labels = list_classes(train)
-        return ClassifierNetwork(ClassifierConfig(labels, features, part_of(BcnConfig, settings)))
-
-    def score(self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]) -> Scores:
-        return score_classes(examples, predictions)
-
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[TextExample]:
         """The whole text as one example; blank text has none."""
         return [TextExample(tokenizer.tokenize(text))] if text.strip() else []
@@ -140,9 +121,6 @@ class Classification(Task[TextExample, ClassPrediction]):
     def examples(self, given: Any, tokenizer: Tokenizer) -> list[TextExample]:
         """The whole text, also where it is blank."""
         return super().examples(given, tokenizer) or [TextExample(tokenizer.tokenize(given))]
-
-    def answer(self, predictions: list[ClassPrediction]) -> ClassPrediction:
-        return predictions[0]
 
     def read_text(self, path: str | Path, settings: ClassifySettings, tokenizer: Tokenizer) -> list[TextExample]:
         """The text column of CSV, TSV and JSON lines, the lines of text, or the sentences of any other format."""
@@ -153,7 +131,7 @@ class Classification(Task[TextExample, ClassPrediction]):
             ]
         if format is None:
             return super().read_text(path, settings, tokenizer)
-        return _read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
+        return self.read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
 
     def show(self, example: TextExample, prediction: ClassPrediction) -> str:
         return f"{prediction.markup}  {escape(example.sentence.as_text)}"
@@ -176,27 +154,6 @@ class Classifier(TaskModel[str, ClassPrediction]):
     """
 
     task_class = "elmokit.tasks.classify.task:Classification"
-
-
-def _read_records(
-    path: str | Path,
-    lines: Iterator[str],
-    format: RecordFormat,
-    settings: ClassifySettings,
-    *,
-    unlabelled: Tokenizer | None = None,
-) -> list[TextExample]:
-    """Texts and their labels; without labels where a tokenizer for such is given."""
-    records = read_labelled(
-        path,
-        lines,
-        format,
-        texts=[FieldChoice(settings.text_field, "text_field", TEXT_FIELDS)],
-        label=FieldChoice(settings.label_field, "label_field", LABEL_FIELDS),
-        tokenizer=unlabelled or load_tokenizer(settings.tokenizer),
-        need_label=unlabelled is None,
-    )
-    return [TextExample(record.sentences[0], record.label) for record in records]
 
 
 def _sentiment(label: str) -> str:

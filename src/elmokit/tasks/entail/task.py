@@ -7,10 +7,10 @@ Files are TSV or CSV with a header, or JSON lines; the columns of SICK and SNLI 
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from rich.markup import escape
@@ -19,21 +19,19 @@ from torch import Tensor, nn
 from elmokit.config import Share, Size, setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import read_lines
-from elmokit.formats.records import RecordFormat
 from elmokit.formats.streams import source_name
 from elmokit.nn.padded import SharedDropout, align, pool_max, pool_mean, run_recurrent
-from elmokit.tasks.classes import ClassPrediction, LabelNetwork, list_classes, part_of, score_classes
-from elmokit.tasks.labelled import FieldChoice, named_format, open_labelled, read_labelled
+from elmokit.tasks.classes import ClassPrediction, LabelNetwork, LabelTask
+from elmokit.tasks.labelled import named_format, open_labelled
 from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch, Scores, Task, two_texts
-from elmokit.tasks.words import Side, WordFeatures, WordFeaturesConfig
-from elmokit.text import Sentence, Tokenizer, load_tokenizer
+from elmokit.tasks.task import Batch, two_texts
+from elmokit.tasks.words import Side, WordFeaturesConfig
+from elmokit.text import Sentence, Tokenizer
 
 FIRST_FIELDS = ("premise", "sentence1", "sentence_A", "text1", "first")
 SECOND_FIELDS = ("hypothesis", "sentence2", "sentence_B", "text2", "second")
 LABEL_FIELDS = ("label", "gold_label", "entailment_judgment")
-UNDECIDED = "-"  # SNLI's label of pairs that its annotators did not agree on; they are left out, as everywhere
 SEPARATORS = ("\t", " ||| ")  # between the two texts of a pair on one line
 
 
@@ -120,18 +118,7 @@ class PairConfig:
 class PairNetwork(LabelNetwork[PairExample]):
     """Word features, ESIM, a label."""
 
-    Config = PairConfig
-
-    def __init__(self, config: PairConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.features = WordFeatures(config.features)
-        self.body = Esim(
-            config.body,
-            width=self.features.width,
-            output_width=self.features.output_width,
-            n_labels=len(config.labels),
-        )
+    Config, Body = PairConfig, Esim
 
     def forward(self, batch: Batch[PairExample]) -> Tensor:
         """A score for each label. (B, K)"""
@@ -139,13 +126,16 @@ class PairNetwork(LabelNetwork[PairExample]):
         return scores
 
 
-class PairClassification(Task[PairExample, ClassPrediction]):
+class PairClassification(LabelTask[PairExample]):
     """TSV, CSV and JSON lines of pairs."""
 
     name = "entail"
     help = "one label for two texts, entailment or any other, from TSV (SICK), CSV or JSONL (SNLI)"
-    network = PairNetwork
+    network, body, example = PairNetwork, EsimConfig, PairExample
     settings = PairSettings()
+    text_fields: ClassVar = {"first_field": FIRST_FIELDS, "second_field": SECOND_FIELDS}
+    label_fields = LABEL_FIELDS
+    undecided = "-"  # SNLI's label of pairs that its annotators did not agree on
     features: Mapping[str, Any] = {"char_dim": 0, "elmo_at": "both", "elmo_l2": 0.001}
     training: Mapping[str, Any] = {"learning_rate": 4e-4, "clip_norm": 10.0}
     pairs = True
@@ -155,16 +145,7 @@ class PairClassification(Task[PairExample, ClassPrediction]):
         format, lines = open_labelled(path)
         if format == "trees":
             raise FormatError(f"{source_name(path)}: holds trees, expected a table or JSON lines with pairs of texts")
-        return _read_records(path, lines, format, settings)
-
-    def new_network(
-        self, train: Sequence[PairExample], features: WordFeaturesConfig, settings: PairSettings
-    ) -> PairNetwork:
-        labels = list_classes(train)
-        return PairNetwork(PairConfig(labels, features, part_of(EsimConfig, settings)))
-
-    def score(self, examples: Sequence[PairExample], predictions: Sequence[ClassPrediction]) -> Scores:
-        return score_classes(examples, predictions)
+        return self.read_records(path, lines, format, settings)
 
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[PairExample]:
         """Two texts with a tab or " ||| " between them; blank text has none."""
@@ -182,15 +163,12 @@ class PairClassification(Task[PairExample, ClassPrediction]):
             return self.from_text(given, tokenizer)
         return [pair_of(*two_texts(given), tokenizer)]
 
-    def answer(self, predictions: list[ClassPrediction]) -> ClassPrediction:
-        return predictions[0]
-
     def read_text(self, path: str | Path, settings: PairSettings, tokenizer: Tokenizer) -> list[PairExample]:
         """The two text columns of CSV, TSV and JSON lines, whatever else they hold; of any other file its lines."""
         format = named_format(path)
         if format is None:
             return super().read_text(path, settings, tokenizer)
-        return _read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
+        return self.read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
 
     def show(self, example: PairExample, prediction: ClassPrediction) -> str:
         texts = escape(f"{example.first.as_text} ||| {example.second.as_text}")
@@ -222,31 +200,6 @@ class PairClassifier(TaskModel[str | tuple[str, str], ClassPrediction]):
 def pair_of(first: str, second: str, tokenizer: Tokenizer) -> PairExample:
     """Two texts as a pair without a label."""
     return PairExample(tokenizer.tokenize(first), tokenizer.tokenize(second))
-
-
-def _read_records(
-    path: str | Path,
-    lines: Iterator[str],
-    format: RecordFormat,
-    settings: PairSettings,
-    *,
-    unlabelled: Tokenizer | None = None,
-) -> list[PairExample]:
-    """Pairs and their labels; without labels where a tokenizer for such is given."""
-    records = read_labelled(
-        path,
-        lines,
-        format,
-        texts=[
-            FieldChoice(settings.first_field, "first_field", FIRST_FIELDS),
-            FieldChoice(settings.second_field, "second_field", SECOND_FIELDS),
-        ],
-        label=FieldChoice(settings.label_field, "label_field", LABEL_FIELDS),
-        tokenizer=unlabelled or load_tokenizer(settings.tokenizer),
-        need_label=unlabelled is None,
-    )
-    decided = [record for record in records if record.label != UNDECIDED]
-    return [PairExample(record.sentences[0], record.sentences[1], record.label) for record in decided]
 
 
 ENTAIL = PairClassification()
