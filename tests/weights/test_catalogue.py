@@ -263,7 +263,7 @@ def test_the_command(web: Web) -> None:
     web.files["/repository/20.json"] = json.dumps(FIELDS).encode()
     ran = command()
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert re.search(r"^en +model +\d+\.\d MB +en +\S+ .*Wikipedia.*perplexity", ran.stdout, re.M)
+    assert re.search(r"^en +model, en, \d+\.\d MB, licence: \S+\n +.*Wikipedia.*\n +.*perplexity", ran.stdout, re.M)
     assert not web.asked
     ran = command("--remote", "--language", "is", "--json")
     assert ran.stderr == ""
@@ -274,7 +274,7 @@ def test_the_command(web: Web) -> None:
     ran = command("--remote", "--language", "fi")
     assert ran.returncode == 0
     assert "NLPL's own listing was not read" in ran.stderr
-    assert [line.split()[0] for line in ran.stdout.splitlines()] == ["name", "manylangs:fi"]
+    assert [line.split()[0] for line in ran.stdout.splitlines()] == ["manylangs:fi", "Finnish,"]
     ran = command("--language", "xx")
     assert (ran.stdout, ran.returncode) == ("", 0)
     assert "no model of language 'xx'" in ran.stderr

@@ -9,8 +9,6 @@ from elmokit.cli.flags import Device, EncoderOption, Json, Tokenized
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.table import Table
-
 ACROSS = 6  # columns of numbers that fit into 80 characters
 
 
@@ -36,7 +34,7 @@ def compare(
     from rich.text import Text
 
     from elmokit.analysis.compare import compare_word, find_word
-    from elmokit.cli.show import print_json
+    from elmokit.cli.show import print_json, table_of
     from elmokit.encoders import load_encoder
     from elmokit.text import load_tokenizer
 
@@ -61,23 +59,11 @@ def compare(
     heads = [f"{a} and {b}" for a, b in pairs]
     rows = [[f"{x:.3f}" for x in pair.cosines.values()] for pair in compared]
     if len(names) <= ACROSS:
-        console.print(_table("places", names, heads, rows))
+        console.print(table_of(["places", *names], [[head, *row] for head, row in zip(heads, rows, strict=True)]))
         return
     for at in range(0, len(pairs), ACROSS):  # many layers go down the page, as many pairs as fit across it
         some = slice(at, at + ACROSS)
-        console.print(_table("layer", heads[some], names, list(zip(*rows[some], strict=True))))
-
-
-def _table(corner: str, heads: "Sequence[str]", sides: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column(corner)
-    for head in heads:
-        table.add_column(head, justify="right")
-    for side, row in zip(sides, rows, strict=True):
-        table.add_row(side, *row)
-    return table
+        console.print(table_of(["layer", *heads[some]], list(zip(names, *rows[some], strict=True))))
 
 
 def _words(tokens: "Sequence[str]", *, after: bool = False) -> str:

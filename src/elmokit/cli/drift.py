@@ -184,26 +184,24 @@ def _index_texts(
 
 def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], config: "DriftConfig") -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from elmokit.analysis.drift import MEASURES
     from elmokit.cli.neighbors import line_of
+    from elmokit.cli.show import table_of
 
     console = Console(highlight=False)
     if not found:
         console.print(f"no word occurs {config.min_count} times in both")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("word")
-    for head in ("in 1", "in 2", *(head for measure in MEASURES for head in (measure, "p")), "q"):
-        table.add_column(head, justify="right")
+    rows: list[list[str | Text]] = []
     for drift in found:
         pairs = ((getattr(drift, measure), drift.chance(measure)) for measure in MEASURES)
         numbers = [f"{number:.3f}" for pair in pairs for number in pair] + [f"{drift.q:.3f}"]
-        table.add_row(Text(drift.word), f"{drift.first:,}", f"{drift.second:,}", *numbers)
+        rows.append([Text(drift.word), f"{drift.first:,}", f"{drift.second:,}", *numbers])
+    heads = ["word", "in 1", "in 2", *(head for measure in MEASURES for head in (measure, "p")), "q"]
     console.print(Text(f"1  {names[0]}\n2  {names[1]}\n", "dim"))
-    console.print(table)
+    console.print(table_of(heads, rows, gap=1))
     if total > len(found):
         console.print(Text(f"... and {total - len(found):,} more words", "dim"))
     for drift in found if config.examples else ():

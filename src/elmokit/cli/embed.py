@@ -170,7 +170,7 @@ def embed(
 
 def _embed_with_ray(inputs: list[str], output: Path | None, **options: Any) -> None:
     from elmokit.cli.inputs import expand_addresses
-    from elmokit.cli.progress import tell_parts
+    from elmokit.cli.progress import tell_counts, tell_parts
     from elmokit.errors import InputError
     from elmokit.integrations.ray import embed
     from elmokit.store.write import SUFFIXES
@@ -179,10 +179,8 @@ def _embed_with_ray(inputs: list[str], output: Path | None, **options: Any) -> N
         raise InputError(f"--engine ray writes a folder of Parquet files; give one with -o, not {output or 'nothing'}")
     done = embed(expand_addresses(inputs), output, told=tell_parts(), **options)
     typer.echo(f"{output}: {done.rows:,} rows, {done.tokens:,} tokens in {done.parts:,} parts", err=True)
-    for what, count in (("parts of an earlier run", done.resumed), ("empty rows", done.empty), ("bad rows", done.bad)):
-        if count:
-            aside = " (set aside in part-*.bad.jsonl)" if what == "bad rows" else ""
-            typer.echo(f"  {what}: {count:,}{aside}", err=True)
+    notes = [("parts of an earlier run", done.resumed, ""), ("empty rows", done.empty, "")]
+    tell_counts([*notes, ("bad rows", done.bad, "set aside in part-*.bad.jsonl")])
 
 
 def _tell(
@@ -195,6 +193,7 @@ def _tell(
     longest_word: int | None,
 ) -> None:
     """What was written, and what was odd in the input: nothing is dropped or changed in silence."""
+    from elmokit.cli.progress import tell_counts
     from elmokit.formats.read import told_lines
 
     if done.known:
@@ -215,9 +214,7 @@ def _tell(
         ("words that the model does not know", done.unknown_words, "kept in their place"),
         ("bytes that are not UTF-8", read.bad_bytes, "read as U+FFFD"),
     ]
-    for what, count, how in notes:
-        if count:
-            typer.echo(f"  {what}: {count:,}" + (f" ({how})" if how else ""), err=True)
+    tell_counts(notes)
     if keyed:
         typer.echo("  keys are the sentences, with U+2215 for slashes", err=True)
     if not done.sentences:

@@ -1,7 +1,6 @@
 """`elmokit index`: the vectors of all words of a corpus on disk, to find nearest neighbours in."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +24,8 @@ from elmokit.cli.flags import (
 )
 
 if TYPE_CHECKING:
-    from elmokit.formats import ReadReport
     from elmokit.index import GrowthReport, Index
+    from elmokit.integrations.ray import RunReport
 
 LARGE = 100_000  # occurrences from which an approximate index is made; below, looking at all is as quick
 
@@ -177,7 +176,13 @@ def index(
             mix_arithmetic=mix_arithmetic,
             told=told,
         )
-    _tell(grown, done, read, told_lines(lines))
+    notes = [
+        ("sentences taken over from an earlier run", done.resumed_at, ""),
+        ("occurrences added", done.occurrences, ""),
+        ("empty sentences, blank lines among them", done.empty, "passed over"),
+        ("bytes that are not UTF-8", read.bad_bytes, "read as U+FFFD"),
+    ]
+    _tell(grown, done, f"tokens; {told_lines(lines)}", notes)
     _finish(grown, exact=exact, check=check)
     _export(grown, export)
 
@@ -190,17 +195,13 @@ def _grow_with_ray(inputs: list[str], output: Path, **options: Any) -> "Index":
 
     done = add(expand_addresses(inputs), output, told=tell_parts(), **options)
     grown = Index.open(output)
-    typer.echo(f"{output}: {len(grown):,} occurrences of {len(grown.words):,} words", err=True)
-    if done.known:
-        typer.echo("  this text is in it already; nothing was added", err=True)
-    else:
-        typer.echo(f"  read: {done.sentences:,} sentences, {done.tokens:,} tokens in {done.parts:,} parts", err=True)
-        aside = sorted(path.name for path in output.glob("bad-*.jsonl"))
-        notes = [("parts of an earlier run", done.resumed, ""), ("occurrences added", done.occurrences, "")]
-        notes += [("bad rows", done.bad, f" (set aside in {aside[-1]})" if aside else "")]
-        for what, count, how in notes:
-            if count:
-                typer.echo(f"  {what}: {count:,}{how}", err=True)
+    aside = sorted(path.name for path in output.glob("bad-*.jsonl"))
+    notes = [
+        ("parts of an earlier run", done.resumed, ""),
+        ("occurrences added", done.occurrences, ""),
+        ("bad rows", done.bad, f"set aside in {aside[-1]}" if aside else ""),
+    ]
+    _tell(grown, done, f"tokens in {done.parts:,} parts", notes)
     return grown
 
 
@@ -217,9 +218,10 @@ def _check_export(path: Path) -> None:
 def _export(grown: "Index", path: Path | None) -> None:
     if path is None:
         return
+    from elmokit.cli.progress import adding
     from elmokit.integrations.embedding_atlas import export_atlas
 
-    with _progress("exporting", len(grown)) as told:
+    with adding("exporting", len(grown)) as told:
         export_atlas(grown, path, told=told)
     typer.echo(f"{path}: {len(grown):,} occurrences for embedding-atlas", err=True)
 
@@ -231,25 +233,20 @@ def _stop_words(name: str) -> tuple[str, ...]:
     return ENGLISH_STOP_WORDS if name == "english" else read_words(Path(name))
 
 
-def _tell(grown: "Index", done: "GrowthReport", read: "ReadReport", lines: str) -> None:
+def _tell(grown: "Index", done: "GrowthReport | RunReport", how: str, notes: Sequence[tuple[str, int, str]]) -> None:
+    from elmokit.cli.progress import tell_counts
+
     typer.echo(f"{grown.folder}: {len(grown):,} occurrences of {len(grown.words):,} words", err=True)
     if done.known:
         typer.echo("  this text is in it already; nothing was added", err=True)
         return
-    typer.echo(f"  read: {done.sentences:,} sentences, {done.tokens:,} tokens; {lines}", err=True)
-    notes = [
-        ("sentences taken over from an earlier run", done.resumed_at),
-        ("occurrences added", done.occurrences),
-        ("empty sentences, blank lines among them, passed over", done.empty),
-        ("bytes that are not UTF-8, read as U+FFFD", read.bad_bytes),
-    ]
-    for what, count in notes:
-        if count:
-            typer.echo(f"  {what}: {count:,}", err=True)
+    typer.echo(f"  read: {done.sentences:,} sentences, {done.tokens:,} {how}", err=True)
+    tell_counts(notes)
 
 
 def _finish(grown: "Index", *, exact: bool, check: bool) -> None:
     """What makes search quick, and how good it is then."""
+    from elmokit.cli.progress import adding
     from elmokit.errors import MissingExtraError
     from elmokit.index import save_word_means
 
@@ -259,7 +256,8 @@ def _finish(grown: "Index", *, exact: bool, check: bool) -> None:
     behind = grown.graph is not None and len(grown.graph) < len(grown)
     if not exact and (len(grown) >= LARGE or behind):
         try:
-            _make_graph(grown)
+            with adding("making the graph", len(grown)) as told:
+                grown.make_graph(told=told)
         except MissingExtraError as missing:
             typer.echo(f"  search stays exact and takes longer; {missing}", err=True)
     if check and grown.graph is not None:
@@ -270,21 +268,3 @@ def _finish(grown: "Index", *, exact: bool, check: bool) -> None:
     known = grown.graph.description
     found = f"{known.recall:.3f} on {known.checked} queries" if known.recall is not None else "not measured"
     typer.echo(f"  search: approximate; recall at 10 against exact search: {found}", err=True)
-
-
-def _make_graph(grown: "Index") -> None:
-    with _progress("making the graph", len(grown)) as told:
-        grown.make_graph(told=told)
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; the function that moves it on."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    shown = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda rows: progress.advance(task, rows)

@@ -71,27 +71,24 @@ def give_out(
         write_records(records, output)
 
 
-def show_values(console: "Console", heads: Sequence[str], rows: Sequence[LayerValue], *, digits: int = 2) -> None:
+def show_values(console: "Console", heads: Sequence[str], rows: Sequence[LayerValue]) -> None:
     """A table for each encoder."""
-    from rich.table import Table
+    from elmokit.cli.show import table_of
 
+    intervals = any(row.low is not None for row in rows)
+    heads = ["layers", heads[0], "95% interval", *heads[1:]] if intervals else ["layers", *heads]
     encoders = list(dict.fromkeys(row.encoder for row in rows))
     for encoder in encoders:
         if len(encoders) > 1 and encoder:
             console.print(encoder, soft_wrap=True)
-        table = Table(box=None, pad_edge=True, header_style="dim")
-        table.add_column("layers", min_width=max(len(row.view) for row in rows))
-        for k, head in enumerate(heads):
-            table.add_column(head, justify="right")
-            if k == 0 and any(row.low is not None for row in rows):
-                table.add_column("95% interval", justify="right")
+        table = []
         for row in rows:
             if row.encoder == encoder:
-                cells = [f"{value:.{digits}f}" for value in row.values]
-                if any(row.low is not None for row in rows):
-                    cells.insert(1, "" if row.low is None else f"{row.low:.1f} to {row.high:.1f}")
-                table.add_row(row.view, *cells)
-        console.print(table)
+                cells = [row.view, *(f"{value:.2f}" for value in row.values)]
+                if intervals:
+                    cells.insert(2, "" if row.low is None else f"{row.low:.1f} to {row.high:.1f}")
+                table.append(cells)
+        console.print(table_of(heads, table))
     console.print()
 
 

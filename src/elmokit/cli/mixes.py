@@ -23,10 +23,9 @@ def mixes(
     A mix adds up the layers by weights that sum to 1, and scales the sum by gamma; both are learned with the task.
     """
     from rich.console import Console
-    from rich.table import Table
 
     from elmokit.analysis.mixes import read_mixes
-    from elmokit.cli.show import print_json
+    from elmokit.cli.show import print_json, table_of
     from elmokit.weights.bundled import find_task_model
 
     found = read_mixes([find_task_model(model) for model in models])
@@ -35,15 +34,12 @@ def mixes(
             {"model": mix.model, "weights": dict(zip(mix.names, mix.shares, strict=True)), "gamma": mix.gamma}
             for mix in found
         )
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
-    table.add_column("model")
-    table.add_column("layer weights")
-    table.add_column("gamma", justify="right")
-    for mix in found:
-        weights = "  ".join(f"{name} {share:.3f}" for name, share in zip(mix.names, mix.shares, strict=True))
-        table.add_row(mix.model, weights, f"{mix.gamma:.3f}")
-    if not json_output:
-        Console(highlight=False).print(table)
+    else:
+        rows = []
+        for mix in found:
+            weights = "  ".join(f"{name} {share:.3f}" for name, share in zip(mix.names, mix.shares, strict=True))
+            rows.append([mix.model, weights, f"{mix.gamma:.3f}"])
+        Console(highlight=False).print(table_of(["model", "layer weights", "gamma"], rows, left=2))
     if plot is not None:
         from elmokit.plots import draw_mixes, save_chart
 

@@ -37,10 +37,7 @@ def models(
 
         print_json(rows)
         return
-    _print([{k: v for k, v in row.items() if k in SHOWN} for row in rows], language)
-
-
-SHOWN = ("name", "kind", "language", "input", "size", "licence", "about", "data", "scores")
+    _print(rows, language)
 
 
 def _bundled(language: str | None) -> list[dict[str, Any]]:
@@ -76,17 +73,13 @@ def _remote(language: str | None) -> list[dict[str, Any]]:
 
 
 def _print(rows: list[dict[str, Any]], language: str | None) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+    """A line for each model, and below it what it was made of and how good it is."""
     if not rows:
         typer.echo(f"no model of language {language!r}; without --language all are listed", err=True)
-        return
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in rows[0]:
-        table.add_column(title, no_wrap=title in ("name", "size", "kind"), overflow="fold")
+    width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        table.add_row(*(escape(str(value)) for value in row.values()))
-    console.print(table)
+        facts = [str(row[key]) for key in ("kind", "language", "input", "size") if row.get(key)]
+        typer.echo(f"{row['name']:{width}}  {', '.join(facts)}, licence: {row['licence']}")
+        for key in ("about", "data", "scores"):
+            if row.get(key):
+                typer.echo(f"{'':{width}}  {row[key]}")

@@ -140,12 +140,6 @@ def _print_sentences(scores: "Sequence[SentenceScore]") -> None:
 
 
 def _print_report(report: "PerplexityReport") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column()
-    table.add_column(justify="right", style="cyan")
     rows = {
         "perplexity forward": _number(report.forward),
         "perplexity backward": _number(report.backward),
@@ -156,8 +150,7 @@ def _print_report(report: "PerplexityReport") -> None:
         "<UNK> targets": f"{report.unknown_share:.2%}",
     }
     for name, value in rows.items():
-        table.add_row(name, value)
-    Console().print(table)
+        typer.echo(f"{name:20}  {value:>12}")
 
 
 def _number(value: float | None) -> str:

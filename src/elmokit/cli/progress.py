@@ -28,6 +28,20 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
+@contextmanager
+def adding(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """The same; what it gives is called with how much more is done."""
+    done = 0
+
+    def add(more: int) -> None:
+        nonlocal done
+        done += more
+        told(done, total)
+
+    with counting(what) as told:
+        yield add
+
+
 class Report(Protocol):
     """What a run that reads sentences says of itself."""
 
@@ -118,6 +132,13 @@ def tell_parts() -> "Callable[[RunReport], None]":
         typer.echo(line, err=True)
 
     return told
+
+
+def tell_counts(notes: Iterable[tuple[str, int, str]]) -> None:
+    """A line for each count that is not 0: what, how many, and what became of them."""
+    for what, count, how in notes:
+        if count:
+            typer.echo(f"  {what}: {count:,}" + (f" ({how})" if how else ""), err=True)
 
 
 def refuse_with_ray(**given: object) -> None:

@@ -1,12 +1,15 @@
 """Vectors to look at: what each word is nearest to, and how alike the sentences are."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
     from elmokit.encoders import Embedding, Encoder
     from elmokit.text import Sentence
 
@@ -75,17 +78,12 @@ def _show_sentence(
 def _show_likeness(console: Any, embedded: "list[Embedding]") -> None:
     """Cosines of the sentences' mean vectors."""
     import numpy as np
-    from rich.table import Table
 
     means = [v.mean(axis=0) if len(v) else np.zeros(v.shape[1]) for v in map(_flat, embedded)]
     console.print("how alike the sentences are (cosine of their mean vectors)")
-    table = Table(box=None, header_style="dim")
-    table.add_column("")
-    for k in range(len(means)):
-        table.add_column(str(k + 1), justify="right")
-    for k, mean in enumerate(means):
-        table.add_row(str(k + 1), *(f"{cosine(mean, other):.2f}" for other in means))
-    console.print(table)
+    numbers = [str(k + 1) for k in range(len(means))]
+    rows = [[n, *(f"{cosine(mean, other):.2f}" for other in means)] for n, mean in zip(numbers, means, strict=True)]
+    console.print(table_of(["", *numbers], rows))
 
 
 def cut_cells(text: str, most: int) -> str:
@@ -93,6 +91,18 @@ def cut_cells(text: str, most: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= most else set_cell_size(text, most - 1).rstrip() + "…"
+
+
+def table_of(heads: Sequence[str], rows: "Iterable[Sequence[str | Text]]", *, left: int = 1, gap: int = 2) -> "Table":
+    """A table without lines; all but the first `left` columns hold numbers, with `gap` spaces between columns."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, gap, 0, 0))
+    for k, head in enumerate(heads):
+        table.add_column(head, justify="left" if k < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def print_json(records: Iterable[Any]) -> None:
