@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
@@ -30,7 +31,7 @@ from typing import Any
 import torch
 
 from elmokit import Elmo, Index
-from elmokit.formats.parts import Part, PartReport
+from elmokit.formats.parts import Part, PartReport, Spent, WorkerReport, make_part
 from elmokit.formats.streams import open_bytes
 from elmokit.nn.bilm import BiLM, BiLMConfig
 from elmokit.nn.char_cnn import TokenEncoderConfig
@@ -38,6 +39,7 @@ from elmokit.nn.lstm import LstmConfig
 from elmokit.store.parts import PartEmbedder, PartOptions, begin_parts, finish_parts, part_file, plan_parts
 from elmokit.weights import CodecSpec, Pretrained, TokenizerSpec
 
+Made = tuple[PartReport, Spent]
 REPEATS = 5  # of a small text; the median counts
 
 
@@ -59,21 +61,24 @@ def main() -> None:
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("-m", "--model")
-    shared.add_argument("--untrained", type=int, metavar="WIDTH", help="a small model with random weights")
-    shared.add_argument("--part-rows", type=int, help="lines of a part")
-    shared.add_argument("--workers", type=int, default=2)
-    shared.add_argument("--threads", type=int, default=1, help="of growth's process, or of each worker")
-    shared.add_argument("--json", type=Path, help="write the numbers here, too")
 
-    two = commands.add_parser("compare", parents=[shared], help="two cores: threads, processes, Ray")
+    def add(name: str, what: str, *, part_rows: int | None = None) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=what)
+        command.add_argument("-m", "--model")
+        command.add_argument("--untrained", type=int, metavar="WIDTH", help="a small model with random weights")
+        command.add_argument("--part-rows", type=int, default=part_rows, help="lines of a part; default: %(default)s")
+        command.add_argument("--workers", type=int, default=2)
+        command.add_argument("--threads", type=int, default=1, help="of growth's process, or of each worker")
+        command.add_argument("--json", type=Path, help="write the numbers here, too")
+        return command
+
+    two = add("compare", "two cores: threads, processes, Ray")
     two.add_argument("texts", nargs="*", type=Path)
-    two.add_argument("--words", type=int, nargs=2, default=[50_000, 250_000], help="of the two texts")
+    two.add_argument("--words", type=int, nargs="+", default=[50_000, 250_000], help="of each text")
+    two.add_argument("--only", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS), metavar="CONTENDER")
     two.add_argument("--rounds", type=int, default=1)
-    two.set_defaults(part_rows=50)
 
-    growth = commands.add_parser("growth", parents=[shared], help="rates from small texts to large ones")
+    growth = add("growth", "rates from small texts to large ones", part_rows=500)
     growth.add_argument("texts", nargs="*", type=Path)
     growth.add_argument("--words", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     growth.add_argument("--device", default="cpu")
@@ -81,15 +86,13 @@ def read_arguments() -> argparse.Namespace:
         "--processes", type=int, default=1, help="that share the device; each gets an equal share of a text"
     )
     growth.add_argument("--folder", type=Path, help="files are written in a new folder beside this one")
-    growth.set_defaults(part_rows=500)
 
-    large = commands.add_parser("index", parents=[shared], help="an index with Ray")
+    large = add("index", "an index with Ray")
     large.add_argument("occurrences", type=int)
     large.add_argument("texts", nargs="*", type=Path)
     large.add_argument("--folder", type=Path, help="of the index; what is there of it is kept")
-    large.set_defaults(part_rows=2000)
 
-    once = commands.add_parser("once", parents=[shared], help="one run of `compare`, in a process of its own")
+    once = add("once", "one run of `compare`, in a process of its own")
     once.add_argument("contender", choices=list(CONTENDERS))
     once.add_argument("text")
     once.add_argument("folder")
@@ -133,85 +136,115 @@ def write_text(path: Path, words: int, lines: Iterable[str]) -> Path:
 
 
 def compare(place: Path, given: argparse.Namespace) -> None:
-    """Each contender embeds a small and a large text, each time in a new process.
+    """Each contender embeds each text, each time in a new process.
 
-    `whole` is the rate of the large one with everything: Python's start, the model's, Ray's. The difference between the
-    two texts has no start in it: `work` is the rate of what the large one has more.
+    `whole` is the rate with everything: Python's start, the model's, Ray's. `work` is the rate between the beginning of
+    the first part and the end of the last one. A worker's busy time is a share of that, too.
     """
-    small, large = (write_text(place / f"{n}.txt", n, read_lines(given.texts)) for n in given.words)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
+    texts = {n: write_text(place / f"{n}.txt", n, read_lines(given.texts)) for n in given.words}
+    found: dict[tuple[int, str], list[dict[str, Any]]] = {(n, name): [] for n in texts for name in given.only}
     for _ in range(given.rounds):
-        for name, rounds in found.items():
-            few, short = timed(name, small, place / "parts", given)
-            many, long = timed(name, large, place / "parts", given)
-            work = (many - few) / (long - short)
-            rounds.append({"tokens": many, "seconds": long, "start": short - few / work, "work": work})
-            print(f"{name}: {rounds[-1]}", file=sys.stderr, flush=True)
-    print("| | start, s | whole, tokens a second | without the start |\n| --- | --- | --- | --- |")
-    first = None
-    for name, rounds in found.items():
-        start = median(each["start"] for each in rounds)
+        for (n, name), rounds in found.items():
+            rounds.append(timed(name, texts[n], place / "parts", given))
+            print(f"{n:,} words, {name}: {rounds[-1]}", file=sys.stderr, flush=True)
+    print("| words | | start and end, s | whole, tokens a second | first part to last | workers |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    firsts: dict[int, tuple[float, float]] = {}
+    for (n, name), rounds in found.items():
+        start = median(each["seconds"] - each["work_seconds"] for each in rounds)
         whole = median(each["tokens"] / each["seconds"] for each in rounds)
-        work = median(each["work"] for each in rounds)
-        first = first or (whole, work)
-        print(f"| {name} | {start:.1f} | {whole:,.0f} ({whole / first[0]:.2f}) | {work:,.0f} ({work / first[1]:.2f}) |")
-    keep({"compare": found}, given)
+        work = median(each["tokens"] / each["work_seconds"] for each in rounds)
+        first = firsts.setdefault(n, (whole, work))
+        rates = f"{whole:,.0f} ({whole / first[0]:.2f}) | {work:,.0f} ({work / first[1]:.2f})"
+        print(f"| {n:,} | {name} | {start:.1f} | {rates} | {'<br>'.join(map(tell_workers, rounds))} |")
+    keep({"compare": [{"words": n, "contender": name, "rounds": rounds} for (n, name), rounds in found.items()]}, given)
 
 
-def timed(contender: str, text: Path, folder: Path, given: argparse.Namespace) -> tuple[int, float]:
-    """Tokens of the text and seconds of a process that embeds it, from its start to its end."""
+def tell_workers(run: dict[str, Any]) -> str:
+    seconds = run["work_seconds"]
+    return "; ".join(
+        f"{each['parts']} parts, {each['tokens']:,} tokens, {each['busy'] / seconds:.0%} busy, "
+        f"{each['cpu'] / seconds:.0%} CPU"
+        for each in run["workers"]
+    )
+
+
+def timed(contender: str, text: Path, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of a process that embeds the text, from its start to its end, and what each worker did."""
     threads = given.workers if contender == "one process" else 1
     command = [sys.executable, __file__, "once", contender, str(text), str(folder), "--threads", str(threads)]
-    command += ["--workers", str(given.workers), "--part-rows", str(given.part_rows)]
+    command += ["--workers", str(given.workers)]
+    command += ["--part-rows", str(given.part_rows)] if given.part_rows else []
     command += ["-m", given.model] if given.model else []
     began = time.perf_counter()
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     seconds = time.perf_counter() - began
-    stated = json.loads((folder / "manifest.json").read_text())
-    assert stated["complete"]
+    assert json.loads((folder / "manifest.json").read_text())["complete"]
     shutil.rmtree(folder)
-    return stated["tokens"], seconds
+    workers = json.loads(told_file(folder).read_text())
+    span = max(each["ended"] for each in workers) - min(each["began"] for each in workers)
+    tokens = sum(each["tokens"] for each in workers)
+    return {"tokens": tokens, "seconds": seconds, "work_seconds": span, "workers": workers}
+
+
+def told_file(folder: Path) -> Path:
+    """What the process of one run says of its workers."""
+    return folder.with_suffix(".workers.json")
 
 
 def embed_parts(
-    text: Path, folder: Path, embedder: PartEmbedder, part_rows: int, make: Callable[[list[Part]], list[PartReport]]
+    text: Path,
+    folder: Path,
+    embedder: PartEmbedder,
+    part_rows: int | None,
+    make: Callable[[list[Part]], Iterable[Made]],
 ) -> int:
     """What Ray's driver does, with a function that makes the parts; the number of tokens."""
     encoder = embedder.encoder
     parts = plan_parts([str(text)], part_rows=part_rows)
     begin_parts(folder, parts, embedder.options, encoder.fingerprint, encoder.arithmetic, restart=False)
-    reports = make(parts)
+    workers: dict[str, WorkerReport] = {}
+    reports = []
+    for report, spent in make(parts):
+        workers.setdefault(spent.worker, WorkerReport()).add(report, spent)
+        reports.append(report)
     finish_parts(folder, reports)
+    tell(workers, folder)
     return sum(report.tokens for report in reports)
+
+
+def tell(workers: dict[str, WorkerReport], folder: Path) -> None:
+    told_file(folder).write_text(json.dumps([asdict(each) for each in workers.values()]))
 
 
 def run_alone(text: Path, folder: Path, given: argparse.Namespace) -> None:
     embedder = PartEmbedder(folder, PartOptions(model=given.model, device="cpu"))
-    embed_parts(text, folder, embedder, given.part_rows, lambda parts: [embedder(part) for part in parts])
+    embed_parts(text, folder, embedder, given.part_rows, lambda parts: (make_part(embedder, part) for part in parts))
 
 
 def run_pool(text: Path, folder: Path, given: argparse.Namespace) -> None:
     embedder = PartEmbedder(folder, PartOptions(model=given.model, device="cpu"))
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.workers, spawn, _begin_worker, (folder, embedder.options, given.threads)) as pool:
-        embed_parts(text, folder, embedder, given.part_rows, lambda parts: list(pool.map(_make_part, parts)))
+        embed_parts(text, folder, embedder, given.part_rows, lambda parts: pool.map(_make_part, parts))
 
 
 def _begin_worker(folder: Path, options: PartOptions, threads: int) -> None:
     global worker
     torch.set_num_threads(threads)
     worker = PartEmbedder(folder, options)
+    worker.encoder  # noqa: B018  (loaded before the first part begins)
 
 
-def _make_part(part: Part) -> PartReport:
-    return worker(part)
+def _make_part(part: Part) -> Made:
+    return make_part(worker, part)
 
 
 def run_ray(text: Path, folder: Path, given: argparse.Namespace) -> None:
     from elmokit.integrations.ray import embed
 
     options: dict[str, Any] = {"workers": given.workers, "cpus": given.threads, "part_rows": given.part_rows}
-    embed([text], folder, model=given.model, device="cpu", **options)
+    tell(embed([text], folder, model=given.model, device="cpu", **options).workers, folder)
 
 
 worker: PartEmbedder
@@ -262,12 +295,10 @@ def grow(place: Path, given: argparse.Namespace) -> None:
 def _make_share(share: Path, part_rows: int) -> tuple[int, float]:
     """The plan, the parts, the manifest of a share of the text; its tokens, and the CPU seconds of this process."""
 
-    def make(parts: list[Part]) -> list[PartReport]:
-        reports = []
+    def make(parts: list[Part]) -> Iterator[Made]:
         for part in parts:
-            reports.append(worker(part))
+            yield make_part(worker, part)
             part_file(share, part).unlink()
-        return reports
 
     began, worker.folder = time.process_time(), share
     tokens = embed_parts(share.with_suffix(".txt"), share, worker, part_rows, make)

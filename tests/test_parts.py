@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import models
 from elmokit import Elmo
 from elmokit.errors import FormatError, InputError
-from elmokit.formats.parts import Part, plan_parts, read_rows
+from elmokit.formats.parts import Part, PartReport, WorkerReport, make_part, plan_parts, read_rows
 from elmokit.store._parquet import write_parquet
 from elmokit.store._records import Record
 from elmokit.store.parts import (
@@ -50,6 +51,25 @@ def test_parts_hold_every_line_once(
     assert [row.number for row in found] == list(range(2 * len(expected)))
     assert [row.line for row in found] == 2 * list(range(len(expected)))
     assert all(1 <= part.rows <= rows for part in parts)
+
+
+@pytest.mark.parametrize(("rows", "most", "parts"), [(99, 50, 2), (6400, 100, 64), (200_000, 2000, 100)])
+def test_parts_are_small_enough_to_keep_many_workers_busy(tmp_path: Path, rows: int, most: int, parts: int) -> None:
+    (tmp_path / "a.txt").write_text("a\n" * rows)
+    found = plan_parts([str(tmp_path / "a.txt")])
+    assert (max(part.rows for part in found), len(found), sum(part.rows for part in found)) == (most, parts, rows)
+
+
+def test_what_a_worker_has_made() -> None:
+    first, report = WorkerReport(), PartReport(3, 10, 90, 0, 1)
+    for _ in range(2):
+        made, spent = make_part(lambda part: report, Part(3, 0, 10, "a.txt", 0, 0))
+        assert made is report
+        first.add(made, spent)
+    assert (first.parts, first.tokens) == (2, 180)
+    assert 0 <= first.busy <= first.ended - first.began
+    assert spent.ended == first.ended
+    assert spent.worker.endswith(f":{os.getpid()}")
 
 
 def test_rows_of_parquet_over_row_groups(tmp_path: Path) -> None:

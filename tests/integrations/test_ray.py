@@ -19,7 +19,7 @@ import recipes
 import models
 from elmokit import Elmo, Index
 from elmokit.errors import InputError
-from elmokit.store.parts import read_manifest
+from elmokit.store.parts import Part, PartReport, plan_parts, read_manifest
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("ray")
@@ -204,6 +204,36 @@ def test_rows_of_every_format_and_a_dataset(folder: Path, expected: dict[int, An
     assert (done.rows, done.bad, done.tokens) == (3, 1, 5)
 
 
+def test_no_part_waits_at_a_worker_while_another_has_none(folder: Path, tmp_path: Path) -> None:
+    """Each worker holds its part until the other has one, too."""
+    import ray
+
+    from elmokit.integrations.ray import _Team
+
+    class Meeting:
+        def __init__(self, place: Path) -> None:
+            self.place = place
+
+        def __call__(self, part: Part) -> PartReport:
+            (self.place / str(part.number)).touch()
+            until = time.monotonic() + 120
+            while len(list(self.place.iterdir())) < 2:
+                assert time.monotonic() < until, "the other part was not begun"
+                time.sleep(0.05)
+            return PartReport(part.number, part.rows, 7, 0, 0)
+
+    (tmp_path / "met").mkdir()
+    parts = plan_parts([str(folder / "rows.jsonl")], part_rows=500)
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        team = _Team(workers=2, cpus=1, gpus=0.0, arithmetic="")
+        done = team.make(parts, {}, Meeting(tmp_path / "met"), PartReport, lambda report: None)  # type: ignore[arg-type]
+    finally:
+        ray.shutdown()
+    assert (done.done, done.tokens) == (2, 14)
+    assert [(worker.parts, worker.tokens) for worker in done.workers.values()] == [(1, 7), (1, 7)]
+
+
 def elmokit(*arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "elmokit", *map(str, arguments)], capture_output=True, text=True, timeout=900
@@ -218,6 +248,7 @@ def test_the_command_line_of_embed(folder: Path, expected: dict[int, Any], tmp_p
     assert "40 of 40 parts" in done.stderr
     assert "words a second" in done.stderr
     assert "bad rows: 2 (set aside in part-*.bad.jsonl)" in done.stderr
+    assert "\n  workers: 1, busy " in done.stderr
     compare(place, expected, made=40)
     wrong = elmokit("embed", text, "-o", tmp_path / "a.h5", *given)
     assert wrong.returncode == 2
@@ -235,6 +266,7 @@ def test_the_command_line_of_index(folder: Path, indexed: Index, tmp_path: Path)
     assert "40 of 40 parts" in done.stderr
     assert "words a second" in done.stderr
     assert "bad rows: 2 (set aside in bad-000000.jsonl)" in done.stderr
+    assert "\n  workers: 1, busy " in done.stderr
     compare_index(place, indexed, of_parts=False)
     again = elmokit("index", folder / "rows.jsonl", "-o", place, *given)
     assert "this text is in it already" in again.stderr

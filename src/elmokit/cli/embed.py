@@ -79,7 +79,7 @@ def embed(
     engine: EngineOption = Engine.local,
     address: Address = None,
     workers: Workers = None,
-    part_rows: PartRows = 2000,
+    part_rows: PartRows = None,
 ) -> None:
     """Turn text into vectors, one per token.
 
@@ -170,7 +170,7 @@ def embed(
 
 def _embed_with_ray(inputs: list[str], output: Path | None, **options: Any) -> None:
     from elmokit.cli.inputs import expand_addresses
-    from elmokit.cli.progress import tell_counts, tell_parts
+    from elmokit.cli.progress import tell_counts, tell_parts, tell_workers
     from elmokit.errors import InputError
     from elmokit.integrations.ray import embed
     from elmokit.store.write import SUFFIXES
@@ -181,6 +181,7 @@ def _embed_with_ray(inputs: list[str], output: Path | None, **options: Any) -> N
     typer.echo(f"{output}: {done.rows:,} rows, {done.tokens:,} tokens in {done.parts:,} parts", err=True)
     notes = [("parts of an earlier run", done.resumed, ""), ("empty rows", done.empty, "")]
     tell_counts([*notes, ("bad rows", done.bad, "set aside in part-*.bad.jsonl")])
+    tell_workers(done)
 
 
 def _tell(

@@ -76,7 +76,10 @@ Address = Annotated[
     ),
 ]
 Workers = Annotated[int | None, typer.Option(help="Ray: how many workers. [default: one per GPU or core]", min=1)]
-PartRows = Annotated[int, typer.Option(help="Ray: rows of the input that a worker takes at a time.", min=1)]
+PartRows = Annotated[
+    int | None,
+    typer.Option(help="Ray: rows of the input that a worker takes at a time; default: a 64th, 50 to 2,000.", min=1),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one.")]
 Tokenized = Annotated[bool, typer.Option("--tokenized", help="The text is already tokenised: split it at spaces only.")]
 TokenizerName = Annotated[

@@ -86,7 +86,7 @@ def index(
     engine: EngineOption = Engine.local,
     address: Address = None,
     workers: Workers = None,
-    part_rows: PartRows = 2000,
+    part_rows: PartRows = None,
 ) -> None:
     """Store the vectors of all words of a corpus, to search for nearest neighbours.
 
@@ -189,7 +189,7 @@ def index(
 
 def _grow_with_ray(inputs: list[str], output: Path, **options: Any) -> "Index":
     from elmokit.cli.inputs import expand_addresses
-    from elmokit.cli.progress import tell_parts
+    from elmokit.cli.progress import tell_parts, tell_workers
     from elmokit.index import Index
     from elmokit.integrations.ray import index as add
 
@@ -202,6 +202,7 @@ def _grow_with_ray(inputs: list[str], output: Path, **options: Any) -> "Index":
         ("bad rows", done.bad, f"set aside in {aside[-1]}" if aside else ""),
     ]
     _tell(grown, done, f"tokens in {done.parts:,} parts", notes)
+    tell_workers(done)
     return grown
 
 

@@ -141,6 +141,17 @@ def tell_counts(notes: Iterable[tuple[str, int, str]]) -> None:
             typer.echo(f"  {what}: {count:,}" + (f" ({how})" if how else ""), err=True)
 
 
+def tell_workers(report: "RunReport") -> None:
+    """Prints how many workers there were, and how busy between the first part and the last."""
+    workers = report.workers.values()
+    if not workers:
+        return
+    seconds = max(each.ended for each in workers) - min(each.began for each in workers)
+    shares = sorted(each.busy / max(seconds, 1e-9) for each in workers)
+    busy = f"{shares[0]:.0%} to {shares[-1]:.0%}" if len(shares) > 1 else f"{shares[0]:.0%}"
+    typer.echo(f"  workers: {len(shares):,}, busy {busy} of the time", err=True)
+
+
 def refuse_with_ray(**given: object) -> None:
     """Options that the workers of Ray do not know are an error, not passed over."""
     from elmokit.errors import InputError

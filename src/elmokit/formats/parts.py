@@ -5,7 +5,10 @@ A row is a line, a JSON object or a row of a table. It is numbered over all file
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +17,7 @@ from elmokit.config import Count
 from elmokit.errors import InputError, MissingExtraError
 from elmokit.formats.atomic import write_text
 
-PART_ROWS = 2000
+MOST_ROWS, LEAST_ROWS, PARTS = 2000, 50, 64  # of a part; how many there are where rows suffice
 FORMATS = {".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 BLOCK = 1 << 22
@@ -48,6 +51,36 @@ class PartReport:
     bad: Count
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Who made a part, and when: seconds since 1970, and seconds of its process on the processor."""
+
+    worker: str
+    began: float
+    ended: float
+    cpu: float
+
+
+@dataclass(slots=True)
+class WorkerReport:
+    """What one worker has made."""
+
+    parts: int = 0
+    tokens: int = 0
+    began: float = 0.0  # its first part, in seconds since 1970
+    ended: float = 0.0  # its last one
+    busy: float = 0.0  # seconds in which it made parts
+    cpu: float = 0.0  # seconds on the processor meanwhile
+
+    def add(self, made: PartReport, spent: Spent) -> None:
+        self.began = min(self.began or spent.began, spent.began)
+        self.ended = max(self.ended, spent.ended)
+        self.parts += 1
+        self.tokens += made.tokens
+        self.busy += spent.ended - spent.began
+        self.cpu += spent.cpu
+
+
 class Row(NamedTuple):
     """A row's number over all files, its line, and its text or tokens; or why there is none."""
 
@@ -57,8 +90,16 @@ class Row(NamedTuple):
     wrong: str = ""
 
 
-def plan_parts(inputs: Sequence[str], *, part_rows: int = PART_ROWS) -> list[Part]:
-    """The parts of files of text, JSONL or Parquet: paths on this machine, or addresses such as s3://bucket/key."""
+def plan_parts(inputs: Sequence[str], *, part_rows: int | None = None) -> list[Part]:
+    """The parts of files of text, JSONL or Parquet: paths on this machine, or addresses such as s3://bucket/key.
+
+    Without `part_rows` a part is a 64th of the rows, so that all workers are busy to the end; but no fewer than 50, and
+    no more than 2,000. The same input always gives the same parts.
+    """
+    if part_rows is None:
+        large = plan_parts(inputs, part_rows=MOST_ROWS)
+        rows = min(max(sum(part.rows for part in large) // PARTS, LEAST_ROWS), MOST_ROWS)
+        return large if rows == MOST_ROWS else plan_parts(inputs, part_rows=rows)
     if part_rows < 1:
         raise InputError(f"part_rows is {part_rows}; a part has at least one row")
     parts: list[Part] = []
@@ -73,6 +114,14 @@ def plan_parts(inputs: Sequence[str], *, part_rows: int = PART_ROWS) -> list[Par
 def digest_parts(parts: Sequence[Part]) -> str:
     """The same for the same plan over files of the same names and lengths."""
     return hashlib.blake2b(json.dumps([asdict(part) for part in parts]).encode(), digest_size=16).hexdigest()
+
+
+def make_part(make: Callable[[Part], PartReport], part: Part) -> tuple[PartReport, Spent]:
+    """Makes a part; its report, and who made it when."""
+    began, cpu = time.time(), time.process_time()
+    report = make(part)
+    cpu = time.process_time() - cpu
+    return report, Spent(f"{socket.gethostname()}:{os.getpid()}", began, time.time(), cpu)
 
 
 def set_aside(folder: Path, part: Part, bad: Sequence[Row]) -> None:

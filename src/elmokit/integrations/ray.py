@@ -11,7 +11,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from dataclasses import field as attribute
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ import torch
 
 from elmokit.encoders import load_encoder
 from elmokit.errors import InputError, MissingExtraError
-from elmokit.formats.parts import PART_ROWS, Part, PartReport, digest_parts, plan_parts
+from elmokit.formats.parts import Part, PartReport, Spent, WorkerReport, digest_parts, make_part, plan_parts
 from elmokit.formats.resumable import locked
 from elmokit.index import Index, IndexSettings
 from elmokit.index.parts import SegmentMaker, SegmentOptions, SegmentReport, adding_parts
@@ -32,9 +33,10 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"Ray is needed ({error})", extra="ray") from error
 
-__all__ = ["RunReport", "embed", "index"]
+__all__ = ["RunReport", "WorkerReport", "embed", "index"]
 
 TRIES = 3
+MANY = 16  # parts for each worker
 INPUT = "input"  # where the rows of a dataset are kept, so that a second run sees them in the same order
 
 
@@ -53,6 +55,7 @@ class RunReport:
     known: bool = False  # all was finished before
     sentences: int = 0  # of an index
     occurrences: int = 0
+    workers: dict[str, WorkerReport] = attribute(default_factory=dict)  # by machine and process; of this run
 
     def add(self, made: PartReport) -> None:
         self.done += 1
@@ -80,7 +83,9 @@ class Worker:
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         plain = [{key: value.item() if hasattr(value, "item") else value for key, value in row.items()} for row in rows]
-        made = [asdict(self.maker(Part(**row))) for row in plain]
+        made = [
+            asdict(report) | asdict(spent) for report, spent in (make_part(self.maker, Part(**row)) for row in plain)
+        ]
         return {key: [report[key] for report in made] for key in made[0]}
 
 
@@ -100,7 +105,7 @@ def embed(
     cpus: int = 1,
     gpus: float | None = None,
     address: str | None = None,
-    part_rows: int = PART_ROWS,
+    part_rows: int | None = None,
     restart: bool = False,
     told: Callable[[RunReport], None] = lambda report: None,
 ) -> RunReport:
@@ -110,7 +115,7 @@ def embed(
     workers    actors; default: one per GPU, or one per `cpus` cores of the cluster
     gpus       GPUs of an actor, or a share of one; default: one where the cluster has any
     address    of a cluster that runs ("auto": the one here); default: a cluster of this machine's own, for this run
-    part_rows  rows of a part: what a kill costs a worker, and what it holds in memory
+    part_rows  rows of a part: what a kill costs a worker, and what it holds in memory; default: `plan_parts` says
     restart    throw away what an earlier run has left
     told       hears the report after each part
 
@@ -152,7 +157,7 @@ def index(
     cpus: int = 1,
     gpus: float | None = None,
     address: str | None = None,
-    part_rows: int = PART_ROWS,
+    part_rows: int | None = None,
     restart: bool = False,
     mix_arithmetic: bool = False,
     told: Callable[[RunReport], None] = lambda report: None,
@@ -219,19 +224,25 @@ class _Team:
         missing = [part for part in parts if part.number not in made]
         if not missing:
             return report
+        workers = min(self.workers, len(missing))
+        # With many parts the next one waits at each worker, which saves the way to the driver. With few this would give
+        # two to a worker that is ready early, and none to one that is ready late.
+        ahead = 2 if len(missing) >= MANY * workers else 1
         work = ray.data.from_items([asdict(part) for part in missing], override_num_blocks=len(missing))
         done = work.map_batches(
             Worker,
             fn_constructor_kwargs={"maker": maker, "threads": self.cpus, "arithmetic": self.arithmetic},
             batch_size=1,
-            concurrency=min(self.workers, len(missing)),
+            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=ahead),
             num_cpus=self.cpus,
             num_gpus=self.gpus or None,
         )
         for row in done.iter_rows():
+            spent = Spent(**{each.name: row.pop(each.name) for each in fields(Spent)})
             found = kind(**{key: int(value) for key, value in row.items()})
             made[found.number] = found
             report.add(found)
+            report.workers.setdefault(spent.worker, WorkerReport()).add(found, spent)
             told(report)
         return report
 
