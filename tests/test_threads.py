@@ -213,29 +213,29 @@ def test_elmo_as_a_layer() -> None:
     check(new, jobs())
 
 
-def test_the_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmokit.lm.model.CACHE_WORDS", 20)
+def language_model_calls(device: str) -> Callable[[Any], Any]:
     source = torch.Generator().manual_seed(5)
     softmax = SoftmaxTensors(
         torch.randn(len(VOCABULARY), 8, generator=source), torch.randn(len(VOCABULARY), generator=source)
     )
     pretrained = replace(MODEL.pretrained, vocabulary=VOCABULARY, softmax=softmax)
+    lm = LanguageModel(pretrained, device=device)
 
-    def new() -> Callable[[Any], Any]:
-        lm = LanguageModel(pretrained, device="cpu")
+    def call(batch: list[list[str]]) -> Any:
+        words = [token for tokens in batch for token in tokens][:9]
+        blank = lm.fill([*words[:4], "___", *words[4:]], n=3)
+        drawn = [lm.sample(words, direction=way, n_words=6, seed=3) for way in ("forward", "backward")]
+        return lm.score(batch), lm.next_words(words, n=3), blank, [sample.tokens for sample in drawn]
 
-        def call(batch: list[list[str]]) -> Any:
-            words = [token for tokens in batch for token in tokens][:9]
-            blank = lm.fill([*words[:4], "___", *words[4:]], n=3)
-            drawn = [lm.sample(words, direction=way, n_words=6, seed=3) for way in ("forward", "backward")]
-            return lm.score(batch), lm.next_words(words, n=3), blank, [sample.tokens for sample in drawn]
-
-        return call
-
-    check(new, jobs(8), near=1e-4)
+    return call
 
 
-def test_task_models(tmp_path: Path) -> None:
+def test_the_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmokit.lm.model.CACHE_WORDS", 20)
+    check(lambda: language_model_calls("cpu"), jobs(8), near=1e-4)
+
+
+def save_tagger(folder: Path) -> None:
     tags = ("B-X", "O", "B-Y", "I-Y")
     examples = [
         TaggedExample(Sentence.of(tokens[:4]), tags[: len(tokens)], "IOB2")
@@ -246,16 +246,20 @@ def test_task_models(tmp_path: Path) -> None:
     small = {"word_dim": 4, "char_dim": 2, "char_filters": "2:4", "hidden": 4, "layers": 1, "epochs": 1}
     setup = load_setup(NER, flags={**small, "elmo_at": "both"})
     encoder = Elmo(MODEL.pretrained, device="cpu", cache_words=40)
-    train_task(NER, setup, examples, examples[:4], encoder=encoder, device="cpu").save(tmp_path)
+    train_task(NER, setup, examples, examples[:4], encoder=encoder, device="cpu").save(folder)
 
-    def new() -> Callable[[Any], Any]:
-        elmo = Elmo(MODEL.pretrained, device="cpu", cache_words=20)
-        tagger = Tagger.from_pretrained(tmp_path, encoder=elmo, device="cpu")
-        return lambda batch: [
-            [found.tags for found in part] for part in tagger.predict([" ".join(tokens) for tokens in batch])
-        ]
 
-    check(new, jobs(10))
+def tagger_calls(folder: Path, device: str) -> Callable[[Any], Any]:
+    elmo = Elmo(MODEL.pretrained, device=device, cache_words=20)
+    tagger = Tagger.from_pretrained(folder, encoder=elmo, device=device)
+    return lambda batch: [
+        [found.tags for found in part] for part in tagger.predict([" ".join(tokens) for tokens in batch])
+    ]
+
+
+def test_task_models(tmp_path: Path) -> None:
+    save_tagger(tmp_path)
+    check(lambda: tagger_calls(tmp_path, "cpu"), jobs(10))
 
 
 def test_an_index_that_is_searched_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,24 +371,74 @@ threading.Thread(target=late).start()
     assert (done.stdout, done.stderr) == ("(20, 16)\n", "")
 
 
+KINDS = (
+    *("elmo", "two types", "forgetful", "several", "joined", "layer", "embedder"),
+    *("language model", "tagger", "bert", "gpt"),
+)
+
+
+def on_device(kind: str, folder: Path, device: str) -> Callable[[Any], Any]:
+    """An object on this device, and the call under test."""
+    if kind == "language model":
+        return language_model_calls(device)
+    if kind == "tagger":
+        return tagger_calls(folder, device)
+    if kind in ("bert", "gpt"):
+        model = getattr(pytest.importorskip("transformer_models"), kind)()
+        encoder = Transformer(model.network, model.tokenizer, device=device)
+        return lambda batch: encoder.encode_layers(batch)
+    if kind == "embedder":
+        embedder = ElmoEmbedder(folder, stateful=False, cuda_device=0 if device == "cuda" else -1)
+        return lambda batch: embedder.embed_batch(batch)
+    elmo = Elmo(MODEL.pretrained, device=device, cache_words=40)
+    if kind == "elmo":
+        return lambda batch: elmo.encode_layers(batch)
+    if kind == "two types":  # the second is built by whichever thread comes first
+        return lambda batch: (elmo.encode_tokens(batch), elmo.encode(batch, dtype="float64"))
+    if kind == "forgetful":
+
+        def call(batch: list[list[str]]) -> Any:
+            if len(batch) == 1:
+                elmo.forget_words()
+            return elmo.encode_layers(batch)
+
+        return call
+    if kind == "several":  # graphs of several models are recorded at the same time
+        others = [elmo, *(Elmo(MODEL.pretrained, device=device, cache_words=40) for _ in range(3))]
+        return lambda batch: others[sum(map(len, batch)) % 4].encode_layers(batch)
+    if kind == "layer":
+        embedding = ElmoEmbedding(MODEL.pretrained).eval().to(device)
+        return lambda batch: embedding(batch).vectors.detach().cpu()
+    assert kind == "joined"
+    table = WordTable(WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32))
+    parts = [Static(table, device=device), Part(elmo)]
+    joined, features = Joined(parts), Features(parts).eval().to(device)
+    return lambda batch: (joined.encode_tokens(batch), features(batch).vectors.detach().cpu())
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("streams", [False, True])
-def test_elmo_on_cuda(streams: bool) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_cuda(kind: str, streams: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs are recorded and replayed while others do the same, in one stream or each in its own."""
-    short = [batch for batch in jobs(60) if len(batch) <= 2 or not any(len(tokens) > 4 for tokens in batch)]
+    monkeypatch.setattr("elmokit.lm.model.CACHE_WORDS", 20)
+    monkeypatch.setattr("elmokit.compat.allennlp.embedder.CACHE_WORDS", 40)
+    if kind == "tagger":
+        save_tagger(tmp_path)
+    elif kind == "embedder":
+        save_pretrained(MODEL.pretrained, tmp_path)
 
     def new() -> Callable[[Any], Any]:
-        elmo = Elmo(MODEL.pretrained, device="cuda", cache_words=40)
-        own = threading.local()
+        call, own = on_device(kind, tmp_path, "cuda"), threading.local()
 
-        def call(batch: list[list[str]]) -> Any:
-            if not streams:
-                return elmo.encode_layers(batch)
+        def in_own_stream(batch: list[list[str]]) -> Any:
             own.stream = getattr(own, "stream", None) or torch.cuda.Stream()
             with torch.cuda.stream(own.stream):
-                return elmo.encode_layers(batch)
+                return call(batch)
 
-        return call
+        return in_own_stream if streams else call
 
-    check(new, short, near=1e-4)
+    # Small ones, for which graphs are recorded, and larger ones.
+    given = [batch for batch in jobs(60) if len(batch) <= 2 or not any(len(tokens) > 4 for tokens in batch)]
+    check(new, [*given[: 40 if "elmo" in kind else 20], *jobs(6)], near=1e-4)

@@ -108,6 +108,8 @@ class Built:
         with self.building:
             if (runner := self._known(place)) is None:  # another thread may have built it meanwhile
                 runner = build(*place)
+                if place[0].type == "cuda":  # whoever comes next may run in another stream
+                    torch.cuda.current_stream(place[0]).synchronize()
                 with self.turn:
                     self.runners[place] = runner
                     for old in [other for other in self.runners if other != home][:-OTHERS]:

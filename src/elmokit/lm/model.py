@@ -68,6 +68,8 @@ class LanguageModel:
         self.runner = Runner(bilm, codec, cache_words=CACHE_WORDS)
         self.unigram = zipf_unigram(len(self.output), specials=3).to(at[0])  # (V,)
         self.writers: dict[Direction, Writer] = {}
+        if at[0].type == "cuda":  # threads may run in other streams than this one
+            torch.cuda.current_stream(at[0]).synchronize()
 
     @classmethod
     def from_pretrained(

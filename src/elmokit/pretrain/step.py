@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from elmokit.chars import ByteCodec, Codec, TypeRows, WordCodec
 from elmokit.kernels import LstmState
+from elmokit.kernels.graphs import recording
 from elmokit.nn.bilm import State
 from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import PretrainConfig
@@ -128,7 +129,7 @@ class CudaGraphStep(Step):
         self._fill(window, noise)
         before = self._snapshot()
         self.graph = None
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
@@ -136,7 +137,7 @@ class CudaGraphStep(Step):
         torch.cuda.current_stream().wait_stream(side)
         self._restore(before)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with recording(graph, side):
             self.result = self._whole()
         self._restore(before)
         self.graph = graph

@@ -22,6 +22,7 @@ from elmokit.encoders._transfers import locked
 from elmokit.encoders.batches import Turn
 from elmokit.errors import ConfigError
 from elmokit.kernels import fused
+from elmokit.kernels.graphs import recording
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM
 from elmokit.text import Sentence
@@ -206,7 +207,7 @@ class CudaGraphs:
             before.wait_stream(aside)
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            with recording(graph, aside, pool=self.pool):
                 output = run()
         except BaseException:
             torch.cuda.set_stream(before)  # a recording that fails leaves its own stream behind

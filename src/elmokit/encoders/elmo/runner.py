@@ -59,6 +59,8 @@ class Runner(BatchRunner):
             if self.boundaries is None:
                 self.boundaries = self._encode_rows(np.stack([self.codec.begin, self.codec.end]))
             boundaries = self.boundaries
+        if boundaries.is_cuda:  # so that its memory stays until this stream is done, if another thread forgets it
+            boundaries.record_stream(torch.cuda.current_stream(self.device))
         return torch.cat([boundaries, self.cache.vectors(words, self._encode_words)]) if words else boundaries
 
     def forget_words(self) -> None:

@@ -1,0 +1,117 @@
+"""A step that is recorded as a CUDA graph does what the plain step does, step after step."""
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from elmokit.pretrain.config import PretrainConfig
+from elmokit.pretrain.objective import Objective
+from elmokit.pretrain.step import CudaGraphStep, Step
+from elmokit.pretrain.windows import Numbering, Position, Window
+
+V, ROWS, T = 60, 4, 6
+RATES = (0.01, 0.03, 0.0, 0.02, 0.005, 0.01)
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+@pytest.fixture(autouse=True)
+def _small_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window with more word types than the first leads to a new recording."""
+    monkeypatch.setattr("elmokit.pretrain.step.CAPACITY_STEP", 8)
+
+
+def settings(**changes: Any) -> PretrainConfig:
+    small: dict[str, Any] = {"cell_dim": 16, "projection_dim": 8, "filters": ((1, 4), (2, 4)), "char_dim": 4}
+    usual = {"rows": ROWS, "window": T, "dropout": 0.0, "softmax": "sampled", "samples": 12, "weight_decay": 0.3}
+    return PretrainConfig(**{**small, **usual, **changes})
+
+
+def an_objective(config: PretrainConfig, device: torch.device) -> Objective:
+    made = Objective(config.model(), config.output(), V, dropout=config.dropout, device=device)
+    made.initialise(3)
+    with torch.no_grad():
+        for parameter in made.parameters():  # decay of a zero would not show
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)).to(device))
+    return made.train()
+
+
+def a_window(seed: int, *, words: int, carried: bool = True) -> Window:
+    """Words from the first `words` of all; the state is carried on from the window before, but for one row."""
+    dice = np.random.default_rng(seed)
+    ids, targets = dice.integers(0, words, (2, 2, T * ROWS))
+    keep = np.ones((T, ROWS), dtype=np.float32)
+    keep[0, : 1 if carried else ROWS] = keep[2, 1] = 0
+    types, which = Numbering(V)(ids.astype(np.uint32))
+    return Window(types, which, targets, keep.reshape(-1), Position())
+
+
+def steps(kind: type[Step], config: PretrainConfig, objective: Objective, device: torch.device) -> Step:
+    table = torch.randint(1, 262, (V, 50), generator=torch.Generator().manual_seed(1), dtype=torch.int32).to(device)
+    return kind(objective, config, lambda types: table[torch.from_numpy(types)], batch_rows=ROWS, device=device)
+
+
+def noise(objective: Objective, seed: int) -> Tensor:
+    return torch.rand(objective.noise_shape(), generator=torch.Generator().manual_seed(seed))
+
+
+def tensors(step: Step) -> dict[str, Tensor]:
+    """All that a step changes."""
+    found = {name: p.detach() for name, p in step.objective.named_parameters()}
+    for layer, state in enumerate(step.states[0]):
+        found |= {f"h{layer}": state.h, f"c{layer}": state.c}
+    for owner, p in step.objective.named_parameters():
+        memory = step.optimizer.state.get(p, {})
+        found |= {f"{name} of {owner}": value for name, value in memory.items() if isinstance(value, Tensor)}
+    return found
+
+
+def check_equal(found: Step, wanted: Step, *, near: float) -> None:
+    expected = tensors(wanted)
+    assert tensors(found).keys() == expected.keys()
+    for name, value in tensors(found).items():
+        torch.testing.assert_close(value, expected[name], rtol=near, atol=near, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def compare(first: type[Step], second: type[Step], config: PretrainConfig, device: torch.device) -> None:
+    """Steps of either kind from the same weights, with the same windows, rates and random numbers."""
+    near = 2e-2 if config.optimizer == "muon" and device.type == "cuda" else 5e-4  # Muon multiplies in bfloat16
+    objective = an_objective(config, device)
+    one, other = (steps(kind, config, copy.deepcopy(objective), device) for kind in (first, second))
+    one.scale = other.scale = 3.0  # as where published gradients count: the norm that is told shows it
+    for k, rate in enumerate(RATES):
+        window, drawn = a_window(k, words=20 if k < 3 else V), noise(objective, k)
+        found, wanted = one([window], drawn, rate), other([window], drawn, rate)
+        torch.testing.assert_close(found, wanted, rtol=near, atol=near)
+        check_equal(one, other, near=near)
+        if k == 4:  # a checkpoint of one is read by the other
+            memory = copy.deepcopy(one.optimizer.state_dict())
+            states = [[type(s)(s.h.clone(), s.c.clone()) for s in one.states[0]]]
+            other.load(memory, states)
+            one.load(copy.deepcopy(memory), [[type(s)(s.h.clone(), s.c.clone()) for s in states[0]]])
+
+
+@pytest.mark.parametrize("clip", [0.05, 1000.0])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_recorded_steps_equal_plain_ones(optimizer: Any, clip: float) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*capturable.*")
+        compare(CudaGraphStep, Step, settings(optimizer=optimizer, clip_norm=clip), torch.device("cuda"))
+
+
+def test_every_replay_draws_other_units() -> None:
+    """Dropout inside a graph: the same window twice gives two losses, and the same seed the same ones again."""
+    config = settings(dropout=0.5)
+    runs = []
+    for _ in range(2):
+        objective = an_objective(config, torch.device("cuda"))
+        step = steps(CudaGraphStep, config, objective, torch.device("cuda"))
+        torch.cuda.manual_seed(7)
+        window, drawn = a_window(0, words=20, carried=False), noise(objective, 0)
+        runs.append([step([window], drawn, 0.0)[0].item() for _ in range(4)])
+    assert len(set(runs[0])) == 4
+    np.testing.assert_allclose(runs[0], runs[1], rtol=1e-5)
