@@ -161,7 +161,7 @@ def test_training_leaves_out_what_was_cut_off(tmp_path: Path) -> None:
     assert [len(QA.read(path, cut)), len(QA.training_examples(path, cut))] == [2, 1]
     assert QA.remarks(QA.read(path, SMALL), SMALL) == []
     (remark,) = QA.remarks(QA.read(path, cut), cut)
-    assert remark.startswith("1 of 1 passages were cut behind 2 words")
+    assert remark.startswith("1 of 1 passages were cut after 2 words")
     assert remark.endswith("1 questions have no answer in what is left")
 
 

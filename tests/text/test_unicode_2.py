@@ -73,7 +73,7 @@ def test_the_name_alone_is_the_first_version() -> None:
     assert load_tokenizer("unicode", 2).version == load_tokenizer("unicode@2").version == 2
     for name, said in (
         ("unicode@3", "version 3 was asked for"),
-        ("unicode@x", "behind the @"),
+        ("unicode@x", "after the @"),
         ("klingon", "no tokenizer"),
     ):
         with pytest.raises(InputError, match=said):

@@ -39,9 +39,10 @@ def apply(
         cat letters.txt | elmokit apply model - -o found.conll
         elmokit apply ner "Jane lives in Paris. Bob does not." --json
 
-    Text may be whole paragraphs. What is found is marked, in colour on a terminal. A bare name such as ner is one of
-    `elmokit models`, unless a folder of that name is here. JSON has one object per example (for most tasks, a
-    sentence), with its text. Offsets are in characters, from the beginning of the text or line.
+    Text may be whole paragraphs. What is found is marked, in colour on a terminal. A name such as ner means a model
+    that comes with elmokit (`elmokit models` lists them), unless a folder of that name is here. JSON has one object
+    per example (for most tasks, a sentence), with its text. Offsets are in characters, from the beginning of the text
+    or line.
     """
     from json import dumps
 

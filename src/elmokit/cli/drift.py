@@ -62,11 +62,11 @@ def drift(
         elmokit drift index1/ index2/ --words words.txt --plot drift.html
         elmokit drift corpus1.txt corpus2.txt --gold truth/graded.txt
 
-    apd is the mean distance between a word's occurrences in one corpus and in the other. net is the same less that
-    within each corpus, which takes a word's variety off; the list is ranked by it. prt is the distance between the
-    word's mean vectors. For jsd, its uses are put into groups, and the shares of the groups are compared. p says how
-    often chance alone gives as much; q is p corrected for the number of words. The examples are those most unlike the
-    other corpus.
+    apd is the mean distance between a word's occurrences in one corpus and in the other. net is apd minus the mean
+    distance within each corpus, so that a word of many uses does not seem changed; the list is ranked by it. prt is
+    the distance between the word's mean vectors. For jsd, its uses are grouped, and the shares of the groups are
+    compared. p says how often chance alone gives as much; q is p corrected for the number of words. The examples are
+    those most unlike the other corpus.
     """
     from contextlib import ExitStack
     from dataclasses import asdict

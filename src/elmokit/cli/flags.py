@@ -46,9 +46,7 @@ MovedEncoderOption = Annotated[
 ]
 AllowOtherEncoder = Annotated[
     bool,
-    typer.Option(
-        "--allow-other-encoder", help="Go on, with a note, with a model that is not the one this was made with."
-    ),
+    typer.Option("--allow-other-encoder", help="Take another model than the one this was made with; prints a note."),
 ]
 BiLMOption = Annotated[
     str | None,
@@ -72,7 +70,9 @@ EngineOption = Annotated[Engine, typer.Option(help="Who runs the model: this pro
 Address = Annotated[
     str | None,
     typer.Option(
-        "--address", metavar="ADDRESS", help="Ray: a cluster that runs; auto: the one here. [default: its own]"
+        "--address",
+        metavar="ADDRESS",
+        help="Ray: address of a running cluster; auto: that of this machine. [default: starts one]",
     ),
 ]
 Workers = Annotated[int | None, typer.Option(help="Ray: how many workers. [default: one per GPU or core]", min=1)]

@@ -7,7 +7,7 @@ import typer
 
 
 def manylangs(
-    action: Annotated[str, typer.Argument(metavar="[test]", help="May stand there, as in the older command.")] = "test",
+    action: Annotated[str, typer.Argument(metavar="[test]", help="Optional; the older command had it.")] = "test",
     *,
     input: Annotated[Path, typer.Option("--input", help="File to embed; also .gz, .xz, .zst; - for standard input.")],
     model: Annotated[str, typer.Option("--model", "-m", help="Model folder, archive, manylangs:CODE or hub id.")],

@@ -34,9 +34,9 @@ def verify(
         elmokit verify my-elmo/ index/ tagger/ run/ vectors.h5
 
     Takes models, task models, indexes, prepared corpora, exported models, alignments, static vectors, files of vectors,
-    checkpoints and folders of runs, finished or not. Official and ELMoForManyLangs models have no checksums; weights
-    that cannot be right are refused. Version 0.1.0 wrote fewer checksums, and the output says so. A damaged file gives
-    one line and exit status 2.
+    checkpoints and folders of runs, finished or not. Official and ELMoForManyLangs models have no checksums; their
+    weights are refused if they are NaN, infinite or huge. Version 0.1.0 wrote fewer checksums, and the output says so.
+    A damaged file gives one line and exit status 2.
     """
     for path in paths:
         typer.echo(f"{path}: {_verify(path)}")

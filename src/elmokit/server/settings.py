@@ -22,7 +22,7 @@ class ServerSettings:
     host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for all, which needs keys")
     port: Port = setting(8000, "port to listen on; 0 takes a free one")
     workers: Workers = setting(1, "processes; they share the weights' memory")
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    device: str = setting("auto", "where models run: auto, cpu, cuda or cuda:N")
     dtype: str = setting("default", "number type of the model, as in elmokit embed")
     threads: Threads = setting(0, "threads that compute, in each process; 0: one per core, shared among the workers")
     max_batch_tokens: Tokens = setting(0, "tokens that the model reads at once; 0: 1,024 on a CPU, 16,384 on a GPU")

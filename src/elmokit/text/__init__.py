@@ -21,7 +21,7 @@ _KINDS: tuple[type[Tokenizer], ...] = (
 )  # of each name, the first version is what the name alone means: text is cut as it was before
 TOKENIZERS = tuple(dict.fromkeys(kind.name for kind in _KINDS))
 GRAMMAR = (
-    f"{', '.join(TOKENIZERS)}, or unicode@2; with +nfc, +lower, +digits, +abbreviations:FILE behind it; "
+    f"{', '.join(TOKENIZERS)}, or unicode@2; with +nfc, +lower, +digits, +abbreviations:FILE after it; "
     "python:package.module:function; command:PROGRAM"
 )
 
@@ -40,7 +40,7 @@ def load_tokenizer(name: str, version: int | None = None) -> Tokenizer:
     base, *changes = name.split("+")
     base, at, number = base.partition("@")
     if at and not number.isdecimal():
-        raise InputError(f"no tokenizer {name!r}; expected a version behind the @, as in unicode@2")
+        raise InputError(f"no tokenizer {name!r}; expected a version after the @, as in unicode@2")
     asked = int(number) if at else version
     known = [kind for kind in _KINDS if kind.name == base]
     if not known:

@@ -3,7 +3,7 @@
     {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
         {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}, ...]}]}]}]}
 
-`answer_start` counts characters of the context. A passage over a given number of words is cut behind them; answers of
+`answer_start` counts characters of the context. A passage over a given number of words is cut after them; answers of
 which a word was cut off are no spans any more, but stay among the gold answers that a prediction is scored by.
 """
 
@@ -39,7 +39,7 @@ class Question:
 def read_squad(
     path: str | Path, *, tokenizer: Tokenizer, longest: int | None = None, labelled: bool = True
 ) -> list[Question]:
-    """The questions of a file in its order; passages are cut behind `longest` words.
+    """The questions of a file in its order; passages are cut after `longest` words.
 
     Where it is `labelled`, each question must have an answer; otherwise answers may be missing.
     """

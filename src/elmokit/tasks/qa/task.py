@@ -128,7 +128,7 @@ class QuestionAnswering(Task[Question, Answer]):
             return []
         lost = sum(example.answers is not None and not example.spans for example in examples)
         return [
-            f"{cut:,} of {len(passages):,} passages were cut behind {settings.longest_passage} words "
+            f"{cut:,} of {len(passages):,} passages were cut after {settings.longest_passage} words "
             f"(longest_passage); {lost:,} questions have no answer in what is left"
         ]
 
