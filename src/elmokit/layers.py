@@ -146,11 +146,17 @@ def mean_rows(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
     return means
 
 
-def unit_rows(values: NDArray[Any]) -> NDArray[Any]:
-    """Vectors (..., D) of length 1; zero vectors stay zero."""
+def unit_rows(values: NDArray[Any], *, least: float = 1e-12) -> NDArray[Any]:
+    """Vectors (..., D) of length 1; those that are no longer than `least` become zero."""
     length = np.sqrt(np.square(values).sum(axis=-1, keepdims=True))
-    scaled: NDArray[Any] = values / np.maximum(length, values.dtype.type(1e-12))
+    scaled: NDArray[Any] = np.divide(values, length, out=np.zeros_like(values), where=length > least)
     return scaled
+
+
+def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """Between -1 and 1; 0 where one of the vectors (D,) is zero."""
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / size if size else 0.0
 
 
 def _side_by_side(parts: list[Values]) -> Values:

@@ -28,7 +28,7 @@ from elmokit.config import Count, Positive, Share, check
 from elmokit.encoders.alignment import AlignedModels, Alignment
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import read_lines
-from elmokit.layers import Vectors
+from elmokit.layers import Vectors, unit_rows
 
 Pair = tuple[str, str]
 BLOCK = 1024  # rows of a table of likeness at once
@@ -144,7 +144,8 @@ def align_anchors(
     views = _views(x, y, maps, source.layer_names)
     best = "all"
     if len(checked) >= 5:
-        every = views | {"common": _flat_pair(*common_space(x, y, fitted))}
+        first, second = map(_flat, common_space(x, y, fitted))
+        every = views | {"common": (first, second)}
         hits = {name: _hits(*view, checked, config) for name, view in every.items()}
         views = every if hits["common"] > hits["all"] else views
         best = max(views, key=lambda name: (hits[name], name == "all"))
@@ -219,10 +220,7 @@ def _places(pairs: Sequence[Pair], source: Anchors, target: Anchors) -> NDArray[
 
 def _unit(vectors: Vectors) -> Vectors:
     """Centred layer by layer, of length 1. (V, L, D)"""
-    left = vectors - vectors.mean(axis=0)
-    lengths = np.linalg.norm(left, axis=2, keepdims=True)
-    unit: Vectors = np.divide(left, lengths, out=np.zeros_like(left), where=lengths > 1e-6)
-    return unit
+    return unit_rows(vectors - vectors.mean(axis=0), least=1e-6)
 
 
 def _procrustes(x: Vectors, y: Vectors, places: NDArray[np.int64]) -> Vectors:
@@ -237,15 +235,12 @@ def _procrustes(x: Vectors, y: Vectors, places: NDArray[np.int64]) -> Vectors:
 
 def _mapped(x: Vectors, maps: Vectors) -> Vectors:
     """All layers side by side, mapped, so that a product is the mean cosine over the layers. (n, L * E)"""
-    made = np.einsum("nld,lde->nle", x, maps, optimize=True)
-    return _flat(made)
+    return _flat(np.einsum("nld,lde->nle", x, maps, optimize=True))
 
 
 def _flat(vectors: Vectors) -> Vectors:
-    lengths = np.linalg.norm(vectors, axis=2, keepdims=True)
-    unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
-    flat: Vectors = (unit / np.sqrt(vectors.shape[1])).reshape(len(vectors), -1)
-    return flat
+    unit: Vectors = unit_rows(vectors, least=1e-6) / np.sqrt(vectors.shape[1])
+    return unit.reshape(len(vectors), -1)
 
 
 def _pair_score(
@@ -276,10 +271,6 @@ def _views(x: Vectors, y: Vectors, maps: Vectors, names: Sequence[str]) -> dict[
     """Mapped source words and target words: of each layer, and of all of them."""
     parts = {name: slice(k, k + 1) for k, name in enumerate(names)} | {"all": slice(None)}
     return {name: (_mapped(x[:, part], maps[part]), _flat(y[:, part])) for name, part in parts.items()}
-
-
-def _flat_pair(first: Vectors, second: Vectors) -> tuple[Vectors, Vectors]:
-    return _flat(first), _flat(second)
 
 
 def _hits(mapped: Vectors, keys: Vectors, pairs: NDArray[np.int64], config: AlignConfig) -> float:

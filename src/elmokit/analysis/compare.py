@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-import numpy as np
-
 from elmokit.encoders.results import Vectors
 from elmokit.errors import InputError
+from elmokit.layers import cosine
 from elmokit.text import Sentence
 
 Place = tuple[int, int]  # the number of a sentence, and of a token in it
@@ -43,12 +42,6 @@ def compare_word(
         named = dict(zip([*names, "average"], cosines, strict=True))
         found.append(WordComparison(words, (a[0], b[0]), (a[1], b[1]), named))
     return found
-
-
-def cosine(a: Vectors, b: Vectors) -> float:
-    """Between -1 and 1; 0 where one of them is zero."""
-    size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / size if size else 0.0
 
 
 def _occurrences(sentence: Sentence, word: str, number: int) -> list[int]:

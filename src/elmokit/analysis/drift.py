@@ -33,7 +33,7 @@ from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats import read_lines
 from elmokit.index import Index, Occurrence
 from elmokit.index.exact import centred
-from elmokit.layers import Vectors
+from elmokit.layers import Vectors, unit_rows
 
 Measure = Literal["net", "prt", "apd", "jsd"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -192,7 +192,7 @@ def _measure(first: Index, second: Index, word: str, mean: Vectors, config: Drif
     a, b = (centred(index.vectors(some), mean) for index, some in zip((first, second), rows, strict=True))
     groups = group_directions(np.concatenate([a, b]), config.clusters, seed=config.seed)
     chances = chances_of(a, b, groups.labels, shuffles=config.shuffles, seed=config.seed)
-    lean = _directions(a.mean(axis=0)) - _directions(b.mean(axis=0))  # (D,), from the second to the first
+    lean = unit_rows(a.mean(axis=0)) - unit_rows(b.mean(axis=0))  # (D,), from the second to the first
     return WordDrift(
         word,
         first.words[word],
@@ -226,11 +226,6 @@ def _some(rows: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     if len(rows) <= limit:
         return rows
     return rows[np.linspace(0, len(rows) - 1, limit).round().astype(np.int64)]
-
-
-def _directions(vector: Vectors) -> Vectors:
-    length = np.linalg.norm(vector)
-    return vector / length if length > 0 else vector
 
 
 def _required(first: Index, second: Index, word: str) -> set[str]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.layers import Vectors
+from elmokit.layers import Vectors, unit_rows
 
 
 class Groups(NamedTuple):
@@ -21,7 +21,7 @@ def group_directions(unit: Vectors, k: int, *, seed: int = 0, starts: int = 4, r
     Starting directions are drawn far from each other (k-means++), so a few runs are enough.
     """
     rng = np.random.default_rng(seed)
-    best, best_score = Groups(np.zeros(len(unit), dtype=np.int64), _directions(unit.sum(axis=0)[None])), -np.inf
+    best, best_score = Groups(np.zeros(len(unit), dtype=np.int64), unit_rows(unit.sum(axis=0)[None])), -np.inf
     for _ in range(starts if min(k, len(unit)) > 1 else 0):
         centres = _spread(unit, min(k, len(unit)), rng)
         labels = np.full(len(unit), -1)
@@ -34,7 +34,7 @@ def group_directions(unit: Vectors, k: int, *, seed: int = 0, starts: int = 4, r
             labels = np.searchsorted(used, labels)
             sums = np.zeros((len(used), unit.shape[1]), dtype=np.float32)
             np.add.at(sums, labels, unit)
-            centres = _directions(sums)
+            centres = unit_rows(sums)
         score = float((unit @ centres.T).max(axis=1).sum())
         if score > best_score + 1e-6:
             best, best_score = Groups(labels, centres), score
@@ -53,9 +53,3 @@ def _spread(unit: Vectors, k: int, rng: np.random.Generator) -> Vectors:
         chosen.append(int(rng.choice(len(unit), p=weights / weights.sum())))
         far = np.minimum(far, 1 - unit @ unit[chosen[-1]])
     return unit[chosen]
-
-
-def _directions(sums: Vectors) -> Vectors:
-    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-    unit: Vectors = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
-    return unit

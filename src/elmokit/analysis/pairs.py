@@ -14,6 +14,7 @@ from elmokit.analysis.pair_files import PlacedWord, WordPair
 from elmokit.analysis.views import View
 from elmokit.encoders import Encoder
 from elmokit.errors import InputError
+from elmokit.layers import cosine
 
 Numbers = NDArray[np.float64]
 DIGITS = 6  # of a cosine: the same vector twice has 1, not 1 and a rounding error that would order such pairs
@@ -28,8 +29,7 @@ def pair_cosines(
     found = np.empty((len(views), len(pairs)))
     for k, (first, second) in enumerate(zip(vectors, vectors, strict=True)):  # one iterator: two at a time
         for view, (a, b) in enumerate(zip(first, second, strict=True)):
-            size = float(np.linalg.norm(a) * np.linalg.norm(b))
-            found[view, k] = float(a @ b) / size if size else 0.0
+            found[view, k] = cosine(a, b)
     return found.round(DIGITS)
 
 

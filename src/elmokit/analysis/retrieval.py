@@ -7,7 +7,7 @@ import numpy as np
 
 from elmokit.encoders import Encoder
 from elmokit.errors import InputError
-from elmokit.layers import Vectors
+from elmokit.layers import Vectors, unit_rows
 from elmokit.text import Sentence
 
 
@@ -70,7 +70,4 @@ def _share(scores: Vectors, own: Vectors) -> float:
 
 
 def _unit(rows: Vectors) -> Vectors:
-    left = rows - rows.mean(axis=0)
-    lengths = np.linalg.norm(left, axis=1, keepdims=True)
-    unit: Vectors = np.divide(left, lengths, out=np.zeros_like(left), where=lengths > 1e-6)
-    return unit
+    return unit_rows(rows - rows.mean(axis=0), least=1e-6)

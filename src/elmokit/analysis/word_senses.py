@@ -16,7 +16,8 @@ from elmokit.analysis.kmeans import group_directions
 from elmokit.encoders import Encoder
 from elmokit.encoders.encoder import Layers
 from elmokit.errors import InputError
-from elmokit.layers import Vectors
+from elmokit.layers import Vectors, unit_rows
+from elmokit.tasks.run import spaced
 from elmokit.text import Sentence
 
 
@@ -94,8 +95,7 @@ def group_senses(encoder: Encoder, uses: Sequence[Use], *, config: SensesConfig 
     config = config or SensesConfig()
     if len(uses) < 2:
         raise InputError(f"the word occurs {len(uses)} times in the text; senses need at least 2 uses to compare")
-    if 0 < config.uses < len(uses):
-        uses = [uses[k * len(uses) // config.uses] for k in range(config.uses)]
+    uses = spaced(uses, config.uses)
     stream = encoder.stream([use.sentence for use in uses], layers=config.layers)
     vectors = np.stack([v[use.position] for use, (_, v) in zip(uses, stream, strict=True)])  # (n, D)
     return group_vectors(vectors, uses, config)
@@ -106,8 +106,7 @@ def group_vectors(vectors: Vectors, uses: Sequence[Use], config: SensesConfig) -
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     u, s, _ = np.linalg.svd(centred, full_matrices=False)
     kept = (u * s)[:, : config.dimensions]  # (n, d)
-    lengths = np.linalg.norm(kept, axis=1, keepdims=True)
-    unit = np.divide(kept, lengths, out=np.zeros_like(kept), where=lengths > 0).astype(np.float32)
+    unit = unit_rows(kept).astype(np.float32)
     total = float((s**2).sum()) or 1.0
     labels, tried = _grouped(unit, config)
     each = silhouettes(unit, labels)

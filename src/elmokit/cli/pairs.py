@@ -48,15 +48,13 @@ def pairs(
     from elmokit.cli.layer_values import LayerValue, draw_values, each_encoder, give_out
     from elmokit.errors import InputError
     from elmokit.formats import read_lines
+    from elmokit.tasks.run import spaced
 
     read = [read_pairs(read_lines(path), name=path) for path in files]
     same = [kind == "wic" for kind, _ in read]
     if same not in ([False], [True, True]):
         raise InputError("expected one file of SCWS's ratings, or two of WiC's: the training part and another")
-    data = [
-        found if not 0 < limit < len(found) else [found[k * len(found) // limit] for k in range(limit)]
-        for _, found in read
-    ]
+    data = [spaced(found, limit) for _, found in read]
     human = [np.array([pair.value for pair in part]) for part in data]
     rows = list[LayerValue]()
     for name, model, views in each_encoder(encoder, layers, usual="average", device=device):

@@ -51,6 +51,8 @@ def _show_sentence(
     from rich.markup import escape
     from rich.table import Table
 
+    from elmokit.layers import cosine
+
     tokens = one.sentence.tokens
     shape = " x ".join(map(str, one.vectors.shape))
     console.print(f"[bold]{number + 1}[/bold]  {escape(' '.join(tokens[:TOKENS]))}   [dim]{shape}[/dim]")
@@ -78,6 +80,8 @@ def _show_sentence(
 def _show_likeness(console: Any, embedded: "list[Embedding]") -> None:
     """Cosines of the sentences' mean vectors."""
     import numpy as np
+
+    from elmokit.layers import cosine
 
     means = [v.mean(axis=0) if len(v) else np.zeros(v.shape[1]) for v in map(_flat, embedded)]
     console.print("how alike the sentences are (cosine of their mean vectors)")
@@ -111,11 +115,3 @@ def print_json(records: Iterable[Any]) -> None:
 
     for record in records:
         typer.echo(dumps(record, ensure_ascii=False))
-
-
-def cosine(a: Any, b: Any) -> float:
-    """Between -1 and 1; 0 where one of them is zero."""
-    import numpy as np
-
-    size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / size if size else 0.0

@@ -11,6 +11,7 @@ from elmokit.encoders import Elmo, Encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.explore.steps import Progress, Steps
 from elmokit.index import Index
+from elmokit.layers import unit_rows
 from elmokit.weights.card import describe
 
 LOG, TASK_LOG = "log.jsonl", "training.json"
@@ -68,8 +69,7 @@ def context_by_layer(encoder: Encoder, index: Index) -> Steps[dict[str, Any]]:
     for at in range(0, len(sentences), 32):
         yield Progress(at, len(sentences), "measuring the layers", model=True)
         parts += encoder.encode_layers(sentences[at : at + 32])
-    values = np.concatenate(parts, axis=1).astype(np.float32)  # (L, N, D)
-    values /= np.maximum(np.linalg.norm(values, axis=2, keepdims=True), 1e-9)
+    values = unit_rows(np.concatenate(parts, axis=1).astype(np.float32))  # (L, N, D)
     words = np.unique([word.casefold() for s in sentences for word in s.tokens], return_inverse=True)[1]
     home = np.repeat(np.arange(len(sentences)), [len(s) for s in sentences])
     rng = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from elmokit.analysis.word_senses import SensesConfig, group_vectors
 from elmokit.explore.cloud import Cloud, Rows
 from elmokit.explore.steps import Progress, Steps
 from elmokit.index import ENGLISH_STOP_WORDS
+from elmokit.layers import unit_rows
 from elmokit.lm import LanguageModel
 
 MOST_GROUPED = 1_500  # occurrences that groups are made from; the others join the nearest
@@ -68,20 +69,14 @@ def substitutes(
 
 def similar_to(cloud: Cloud, number: int, *, layer: str | None = None) -> Rows:
     """The cosine of every occurrence with one of them, as directions from the mean of the cloud. (n,)"""
-    vectors = cloud.vectors(layer)
-    left = vectors - vectors.mean(axis=0)
-    lengths = np.linalg.norm(left, axis=1)
-    unit = left / np.where(lengths > 0, lengths, 1)[:, None]
+    unit = _directions(cloud.vectors(layer))
     cosines: Rows = unit @ unit[number]
     return cosines
 
 
 def apart(cloud: Cloud, *, layer: str | None = None) -> Rows:
     """For a cloud of two indexes: 1 minus the cosine with the nearest occurrence of the other one. (n,)"""
-    vectors = cloud.vectors(layer)
-    left = vectors - vectors.mean(axis=0)
-    lengths = np.linalg.norm(left, axis=1)
-    unit = left / np.where(lengths > 0, lengths, 1)[:, None]
+    unit = _directions(cloud.vectors(layer))
     first, second = (np.flatnonzero(cloud.sides == side) for side in (0, 1))
     made = np.zeros(len(cloud), dtype=np.float32)
     if len(first) and len(second):
@@ -90,15 +85,18 @@ def apart(cloud: Cloud, *, layer: str | None = None) -> Rows:
     return made
 
 
+def _directions(vectors: Rows) -> Rows:
+    """From the mean, of length 1. (n, D)"""
+    return unit_rows(vectors - vectors.mean(axis=0))
+
+
 def _joined(vectors: Rows, some: NDArray[np.int64], known: NDArray[np.int64], dimensions: int) -> NDArray[np.int64]:
     """The group of every vector: of those not grouped, the nearest by direction in the dimensions that vary most."""
     mean = vectors[some].mean(axis=0)
     _, _, axes = np.linalg.svd((vectors[some] - mean).astype(np.float64), full_matrices=False)
     kept = (vectors - mean) @ axes[:dimensions].T.astype(np.float32)  # (n, d)
-    lengths = np.linalg.norm(kept, axis=1, keepdims=True)
-    unit = np.divide(kept, lengths, out=np.zeros_like(kept), where=lengths > 0)
-    centres = np.stack([unit[some[known == k]].mean(axis=0) for k in range(known.max() + 1)])  # (k, d)
-    centres /= np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-9)
+    unit = unit_rows(kept)
+    centres = unit_rows(np.stack([unit[some[known == k]].mean(axis=0) for k in range(known.max() + 1)]))  # (k, d)
     labels: NDArray[np.int64] = (unit @ centres.T).argmax(axis=1)
     labels[some] = known
     return labels

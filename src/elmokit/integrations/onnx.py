@@ -20,7 +20,7 @@ from elmokit.errors import InputError
 from elmokit.export.described import Description
 from elmokit.export.session import CPU, OnnxSession
 from elmokit.formats.given import Given, Request, read_request
-from elmokit.layers import LayerChoice, Vectors
+from elmokit.layers import LayerChoice, Vectors, unit_rows
 from elmokit.text import DeferredTokenizer, Sentence, Tokenizer
 
 __all__ = ["OnnxElmo", "OnnxEmbedding"]
@@ -87,7 +87,7 @@ class OnnxElmo:
         if not found:
             depth = (self.depth,) if LayerChoice.parse(layers).kind == "all" else ()
             return np.zeros((0, *depth, LayerChoice.parse(layers).width(self.depth, self.width)), dtype=np.float32)
-        vectors = _unit(np.stack(found)) if normalise else np.stack(found)  # (N, D)
+        vectors = unit_rows(np.stack(found)) if normalise else np.stack(found)  # (N, D)
         return vectors[0] if request.single else vectors
 
     def encode_tokens(
@@ -133,14 +133,7 @@ class OnnxElmo:
                 values = self.session.layers(build_batch([sentence for _, sentence in batch], self.codec))  # (L,B,T,D)
                 for row, (position, sentence) in enumerate(batch):
                     chosen = choice.apply(values[:, row, 1 : len(sentence) + 1])  # without boundaries and padding
-                    vectors = _unit(chosen) if normalise else chosen.copy()  # not a view of the whole batch
+                    vectors = unit_rows(chosen) if normalise else chosen.copy()  # not a view of the whole batch
                     yield position, OnnxEmbedding(sentence, vectors)
 
         return in_order(run())
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    """Length 1; zero vectors stay zero."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
-    return unit

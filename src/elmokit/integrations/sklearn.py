@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from elmokit.encoders import Embedding, Encoder
 from elmokit.errors import InputError, MissingExtraError, WeightsError
 from elmokit.integrations.models import Model, encoder_for
-from elmokit.layers import LayerChoice
+from elmokit.layers import LayerChoice, unit_rows
 from elmokit.text import Sentence
 
 try:
@@ -63,9 +63,7 @@ class _Vectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _finish(self, rows: list[Rows]) -> Rows:
         """The matrix (N, D)."""
         made = np.stack(rows) if rows else np.zeros((0, self.n_features_out_), dtype=np.float32)
-        if self.normalise:
-            made = made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), np.float32(1e-12))
-        return made
+        return unit_rows(made) if self.normalise else made
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """elmo0, elmo1 ..., one per column."""

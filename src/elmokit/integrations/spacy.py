@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from elmokit.encoders import Elmo, Encoder
 from elmokit.errors import InputError, MissingExtraError, WeightsError
 from elmokit.integrations.models import Model, encoder_for, name_of
-from elmokit.layers import LayerChoice
+from elmokit.layers import LayerChoice, cosine
 from elmokit.tasks import Tagger
 from elmokit.tasks.labels import read_spans
 from elmokit.tasks.tagging.network import TaggedExample, TaggedSentence
@@ -346,6 +346,4 @@ def _has_vector(part: Spanned) -> bool:
 
 def _similarity(one: Spanned, other: Any) -> float:
     """The cosine; 0 where one has no vector."""
-    a, b = one.vector, other.vector
-    norms = np.linalg.norm(a) * np.linalg.norm(b)  # not .vector_norm, which of a span calls the hook for vectors
-    return float(np.dot(a, b) / norms) if norms else 0.0
+    return cosine(one.vector, other.vector)

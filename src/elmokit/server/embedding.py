@@ -17,7 +17,7 @@ from elmokit.batch import plan_batches
 from elmokit.encoders import Encoder
 from elmokit.encoders.batches import BatchRunner, Placed
 from elmokit.encoders.results import Choice, Vectors, per_sentence, pooled
-from elmokit.layers import LayerChoice, LayerStack
+from elmokit.layers import LayerChoice, LayerStack, unit_rows
 from elmokit.server.jobs import Divisible
 from elmokit.text import Sentence
 
@@ -40,14 +40,7 @@ class Shaping:
         if self.pooling == "none":
             return per_sentence(values, mask, normalise=self.normalise)
         made = [_POOLS[self.pooling](tokens) for tokens in per_sentence(values, mask)]
-        return [_unit(vector) for vector in made] if self.normalise else made
-
-
-def _unit(vector: Vectors) -> Vectors:
-    """Of length 1; a zero vector stays zero."""
-    length = np.linalg.norm(vector, axis=-1, keepdims=True)
-    made: Vectors = np.divide(vector, length, out=np.zeros_like(vector), where=length > 0)
-    return made
+        return [unit_rows(vector) for vector in made] if self.normalise else made
 
 
 def _of_tokens(reduce: Callable[[Vectors], Vectors]) -> Callable[[Vectors], Vectors]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from elmokit.tasks.train import Checkpoint, Epoch, Identity, Trained, Trainer
 from elmokit.tasks.words import WordReader, WordVocabulary
 
 CHECKPOINT = "checkpoint.pt"
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,6 @@ def identify_training(
     return Identity(digest.hexdigest(), described)
 
 
-def spaced(items: Sequence[E], most: int) -> Sequence[E]:
+def spaced(items: Sequence[Item], most: int) -> Sequence[Item]:
     """Evenly spaced ones, at most so many; all for 0."""
     return items if not 0 < most < len(items) else [items[k * len(items) // most] for k in range(most)]
