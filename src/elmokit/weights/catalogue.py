@@ -121,7 +121,7 @@ TABLE: dict[str, Entry] = {
         _nlpl(212, "ru", "Araneum, Russian web", RUSVECTORES_PAGE, input="lemmas", cite=RUSVECTORES, size=1500),
         _nlpl(217, "no", "NorELMo30: Wikipedia and Norsk Aviskorpus, 30,000 output words", NORELMO, cite=NORLM),
         _nlpl(218, "no", "NorELMo100: Wikipedia and Norsk Aviskorpus, 100,000 output words", NORELMO, cite=NORLM),
-        *(_manylangs(row) for row in LANGUAGES.replace("\n", " ").split("; ")),
+        *(_manylangs(row) for row in LANGUAGES.strip().replace("\n", " ").split("; ")),
     )
 }
 FAMILIES = tuple(dict.fromkeys(name.partition(":")[0] for name in TABLE))
