@@ -39,12 +39,18 @@ class Softmax(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocabulary, width))  # (V, P)
         self.bias = nn.Parameter(torch.zeros(vocabulary))  # (V,)
 
-    def loss(self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None) -> Tensor:
-        """Mean negative log probability, in nats, of targets (N,) after hidden (N, P); over `negatives` where given."""
+    def loss(
+        self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None, *, weight: Tensor | None = None
+    ) -> Tensor:
+        """Mean negative log probability, in nats, of targets (N,) after hidden (N, P); over `negatives` where given.
+
+        `weight` stands for the own one, such as its rounded form.
+        """
+        rows = self.weight if weight is None else weight
         if negatives is None:
-            total = _Full.apply(hidden, self.weight, self.bias, targets)  # type: ignore[no-untyped-call]
+            total = _Full.apply(hidden, rows, self.bias, targets)  # type: ignore[no-untyped-call]
         else:
-            total = _Sampled.apply(hidden, self.weight, self.bias, targets, negatives)  # type: ignore[no-untyped-call]
+            total = _Sampled.apply(hidden, rows, self.bias, targets, negatives)  # type: ignore[no-untyped-call]
         mean: Tensor = total / len(targets)
         return mean
 

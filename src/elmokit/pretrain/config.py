@@ -83,6 +83,9 @@ class PretrainConfig:
         "distinct", "sampled softmax: negatives are all different, drawn with replacement, or as in bilm-tf"
     )
     dropout: Annotated[float, Range(0, 0.99)] = setting(0.1, "dropout on each layer's input and on the top output")
+    stored_as: Literal["float", "int4"] = setting(
+        "float", "train for a model that will be stored so: int4 rounds the matrices in every step to four bits"
+    )
     distil: Amount = setting(10.0, "with a teacher: weight of the distance to its layers, beside the loss")
     # The optimisation
     epochs: Amount = setting(10.0, "passes over the text")

@@ -166,6 +166,7 @@ class _Run:
             device=device,
             teacher=None if self.teacher is None else Teacher(self.teacher, dtype=dtype, device=device),
             distil=self.config.distil,
+            stored_as=self.config.stored_as,
         )
 
     def _learn_softmax(self, objective: Objective) -> Objective:
@@ -234,11 +235,12 @@ class _Run:
         told = {"config": settings, "corpus": asdict(text.report), "model": Path(source.source).name}
         if before.predictions:
             told |= {"heldout_perplexity_before": asdict(before), "heldout_perplexity": asdict(after)}
+        bilm, softmax = objective.finished()
         return replace(
             source,
-            tensors={name: values.detach() for name, values in objective.bilm.state_dict().items()},
+            tensors={name: values.detach() for name, values in bilm.state_dict().items()},
             vocabulary=vocabulary,
-            softmax=self.output.restored(softmax_tensors(objective.softmax)),
+            softmax=self.output.restored(softmax_tensors(softmax)),
             tokenizer=source.tokenizer or text.tokenizer,
             format=None,
             stored=None,

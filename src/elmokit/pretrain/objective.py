@@ -4,14 +4,17 @@ The mean of both directions' losses; token encoder and softmax shared, LSTMs sep
 half-precision run casts them anew in every step, so that each step's small updates are not lost.
 """
 
-from typing import Any, NamedTuple
+import copy
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from elmokit.errors import ConfigError
 from elmokit.nn.bilm import BiLM, BiLMConfig, State, initialise
 from elmokit.nn.sampling import LogUniformSampler
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax, SoftmaxConfig, build_softmax
+from elmokit.pretrain.rounding import Rounding, round_
 from elmokit.pretrain.teacher import Comparison, Teacher
 
 
@@ -74,6 +77,7 @@ class Objective(nn.Module):
         device: torch.device | str = "cpu",
         teacher: Teacher | None = None,
         distil: float = 10.0,
+        stored_as: Literal["float", "int4"] = "float",
     ) -> None:
         super().__init__()
         self.dtype, self.vocabulary = dtype, vocabulary
@@ -84,6 +88,13 @@ class Objective(nn.Module):
         self.sampler: LogUniformSampler | None = None
         if output.kind == "sampled" and output.samples < vocabulary:  # with fewer words than negatives, all are scored
             self.sampler = LogUniformSampler(vocabulary, output.samples, sampling=output.sampling, device=device)
+        self.rounding: Rounding | None = None
+        if stored_as == "int4":
+            if isinstance(self.softmax, AdaptiveSoftmax):
+                raise ConfigError(
+                    "stored_as is int4, which an adaptive softmax does not go with; choose another softmax"
+                )
+            self.rounding = Rounding({"windows": self.windows, "softmax": self.softmax})
         self.to(device)
 
     @property
@@ -93,6 +104,20 @@ class Objective(nn.Module):
     def initialise(self, seed: int) -> None:
         initialise(self.bilm, seed=seed)
         initialise_softmax(self.softmax, seed=seed + 1)
+
+    def choose_scales(self) -> None:
+        """In training for four bits: the scales that fit the weights as they are now."""
+        if self.rounding is not None:
+            self.rounding.choose({"windows": self.windows, "softmax": self.softmax})
+
+    def finished(self) -> tuple[BiLM, Softmax | AdaptiveSoftmax]:
+        """biLM and softmax as they are to be used: those that are trained, or, for four bits, rounded copies."""
+        if self.rounding is None:
+            return self.bilm, self.softmax
+        copies = copy.deepcopy(self.bilm), copy.deepcopy(self.softmax)
+        for part in copies:
+            round_(part)
+        return copies
 
     def noise_shape(self) -> tuple[int, ...]:
         return self.sampler.noise() if self.sampler is not None else (1,)
@@ -107,12 +132,19 @@ class Objective(nn.Module):
 
         With a teacher, the distance to its layers is added. The carried state then holds the teacher's after the own.
         """
-        cast = {name: p.to(self.dtype) for name, p in self.windows.named_parameters()}
+        rounding = self.rounding
+        used = {n: p if rounding is None else rounding(f"windows.{n}", p) for n, p in self.windows.named_parameters()}
+        cast = {name: values.to(self.dtype) for name, values in used.items()}
         own, theirs = state[: len(self.bilm.lstm)], state[len(self.bilm.lstm) :]
         window = (inputs.types, inputs.which, inputs.keep)
         layers, ended = torch.func.functional_call(self.windows, cast, (*window, own, own[0].h.shape[1]))
         negatives = None if self.sampler is None else self.sampler.draw(inputs.noise)
-        loss = self.softmax.loss(layers[-1].flatten(0, 1), inputs.targets.flatten(), negatives)
+        top, targets = layers[-1].flatten(0, 1), inputs.targets.flatten()
+        if rounding is not None and isinstance(self.softmax, Softmax):
+            rows = rounding("softmax.weight", self.softmax.weight)
+            loss = self.softmax.loss(top, targets, negatives, weight=rows)
+        else:
+            loss = self.softmax.loss(top, targets, negatives)
         if self.teacher is not None and self.comparison is not None:
             wanted, carried = self.teacher.layers(*window, theirs, own[0].h.shape[1])
             loss, ended = loss + self.distil * self.comparison(layers, wanted), (*ended, *carried)

@@ -79,6 +79,7 @@ def pretrain(
             device=world.device,
             teacher=None if teacher is None else Teacher(teacher, dtype=dtype, device=world.device),
             distil=config.distil,
+            stored_as=config.stored_as,
         )
         objective.initialise(config.seed)
         codes = TypeCodes(text.lexicon, codec.build(config.max_characters), device=world.device)
@@ -207,12 +208,13 @@ def packed(
             "heldout_perplexity": asdict(perplexity) if perplexity.predictions else None,
         }
     }
+    bilm, softmax = objective.finished()
     return Pretrained.of(
-        objective.bilm,
+        bilm,
         codec=codec,
         tokenizer=text.tokenizer,
         vocabulary=text.vocabulary.words,
-        softmax=softmax_tensors(objective.softmax),
+        softmax=softmax_tensors(softmax),
         extra=extra,
     )
 

@@ -25,6 +25,7 @@ from elmokit.pretrain.journal import Journal, Pace, duration, say
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.optimisation import DivergedError, Watch, rate_at
 from elmokit.pretrain.processes import StopSignals, World
+from elmokit.pretrain.rounding import EVERY
 from elmokit.pretrain.step import Codes, CudaGraphStep, Step
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import Position, Prefetch, Sentences, Window, WindowPlan, windows
@@ -148,6 +149,8 @@ class Trainer:
             parts = next(ahead)
             share = self._share(time.monotonic() - started)
             rate = progress.rate_scale * step_rate(config, progress.step, share)
+            if progress.step % EVERY == 0:
+                self.objective.choose_scales()
             unread.append(self.step(parts, self._noise(progress.step), rate))
             progress.step += 1
             progress.position = parts[-1].after

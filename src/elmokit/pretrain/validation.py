@@ -78,8 +78,8 @@ class Validation:
         self, objective: Objective, world: World, *, tell: Callable[[int, int], None] | None = None
     ) -> Perplexity:
         """`tell` is called with how many batches are done, of how many."""
-        model = copy.deepcopy(objective.bilm).to(objective.dtype).eval()
-        softmax = objective.softmax
+        finished, softmax = objective.finished()
+        model = copy.deepcopy(finished).to(objective.dtype).eval()
         sums: dict[str, float] = dict.fromkeys(model.config.directions, 0.0)
         count = 0
         mine = self.batches[world.rank :: world.size]

@@ -185,6 +185,13 @@ def quantise_groups(values: Tensor, moments: Tensor | None = None) -> tuple[Tens
     return packed.view(*leading, -1), scales.view(*leading, -1)
 
 
+def round_groups(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Floats (..., K) as their four bits have them, and the scales (..., K / 64) as float16; on the values' device."""
+    whole, scale = _rounded(values.detach().float().reshape(-1, values.shape[-1] // GROUP, GROUP))
+    rounded = (whole * scale.float()[..., None]).reshape(values.shape)
+    return rounded, scale.reshape(*values.shape[:-1], -1)
+
+
 def _corrections(moments: Tensor) -> Tensor:
     """What an error of 1 in each number asks of those after it, as an upper triangle (K, K)."""
     moments = moments.double()
