@@ -40,7 +40,8 @@ from elmokit.store.parts import PartEmbedder, PartOptions, begin_parts, finish_p
 from elmokit.weights import CodecSpec, Pretrained, TokenizerSpec
 
 Made = tuple[PartReport, Spent]
-REPEATS = 5  # of a small text; the median counts
+Run = tuple[int, float, float]  # tokens, seconds, seconds on the processor
+REPEATS = 9  # of a small text; the median counts
 
 
 def main() -> None:
@@ -257,39 +258,52 @@ CONTENDERS: dict[str, Callable[[Path, Path, argparse.Namespace], None]] = {
 
 
 def grow(place: Path, given: argparse.Namespace) -> None:
-    """Rates of texts of each size; small ones several times, each time other lines, and the median counts."""
+    """Rates of texts of each size, each time other lines. Of several runs the median counts.
+
+    All but the largest are run several times, some before it and some after: so slow changes of the text, or of the
+    machine, are in all sizes.
+    """
     lines, most = read_lines(given.texts), max(given.words)
     options = PartOptions(model=given.model, device=given.device)
     shares = [place / f"share-{k}" for k in range(given.processes)]
     spawn = multiprocessing.get_context("spawn")
-    rows: list[dict[str, Any]] = []
+    found: dict[int, list[Run]] = {words: [] for words in sorted(given.words)}
     with ProcessPoolExecutor(given.processes, spawn, _begin_worker, (place, options, given.threads)) as pool:
 
-        def run(words: int) -> tuple[int, float, float]:
+        def run(words: int) -> Run:
             for share in shares:
                 write_text(share.with_suffix(".txt"), words // given.processes, lines)
             began = time.perf_counter()
             made = list(pool.map(_make_share, shares, [given.part_rows] * given.processes))
             seconds = time.perf_counter() - began
-            return sum(tokens for tokens, _ in made), seconds, sum(cpu for _, cpu in made)
+            done = sum(tokens for tokens, _ in made), seconds, sum(cpu for _, cpu in made)
+            print(f"{words:,} words: {done[0]:,} tokens in {seconds:.2f} s", file=sys.stderr, flush=True)
+            return done
 
-        print(f"start, with a first text that is not counted: {run(2 * min(given.words))[1]:.1f} s", file=sys.stderr)
-        print(
-            "| words | tokens | runs | seconds | tokens a second | to the first | tokens a CPU second | to the first |"
-        )
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-        for words in given.words:
-            runs = [run(words) for _ in range(min(REPEATS, max(most // words // 10, 1)))]
-            rate = median(tokens / seconds for tokens, seconds, _ in runs)
-            busy = median(tokens / cpu for tokens, _, cpu in runs)
-            tokens, seconds, _ = (median(each) for each in zip(*runs, strict=True))
-            rows.append({"words": words, "tokens": tokens, "seconds": seconds, "rate": rate, "cpu": busy, "runs": runs})
-            shown = f"{tokens:,.0f} | {len(runs)} | {seconds:.2f} | {rate:,.0f} | {rate / rows[0]['rate']:.3f}"
-            print(f"| {words:,} | {shown} | {busy:,.0f} | {busy / rows[0]['cpu']:.3f} |", flush=True)
-            keep({"growth": rows, "processes": given.processes, "part_rows": given.part_rows}, given)
-    for key, what in (("rate", "by the clock"), ("cpu", "by CPU time")):
-        rates = [row[key] for row in rows]
-        print(f"\nThe slowest rate {what} is {1 - min(rates) / max(rates):.1%} below the quickest.")
+        run(2 * min(given.words))  # not counted: the model is loaded meanwhile
+        smaller = [words for words in found if words < most for _ in range(repeats(words, most))]
+        for words in [*smaller[::2], most, *smaller[1::2]]:
+            found[words].append(run(words))
+            keep({"growth": found, "processes": given.processes, "part_rows": given.part_rows}, given)
+    tell_growth(found)
+
+
+def repeats(words: int, most: int) -> int:
+    """How often a text that is not the largest is run."""
+    return min(REPEATS, max(most // words // 10, 2))
+
+
+def tell_growth(found: dict[int, list[Run]]) -> None:
+    print("| words | tokens | runs | seconds | tokens a second | to the first | tokens a CPU second | to the first |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    rates: list[tuple[float, float]] = []
+    for words, runs in found.items():
+        tokens, seconds, _ = (median(each) for each in zip(*runs, strict=True))
+        rates.append((median(run[0] / run[1] for run in runs), median(run[0] / run[2] for run in runs)))
+        shown = " | ".join(f"{rate:,.0f} | {rate / first:.3f}" for rate, first in zip(rates[-1], rates[0], strict=True))
+        print(f"| {words:,} | {tokens:,.0f} | {len(runs)} | {seconds:.2f} | {shown} |")
+    for each, what in zip(zip(*rates, strict=True), ("by the clock", "by CPU time"), strict=True):
+        print(f"\nThe slowest rate {what} is {1 - min(each) / max(each):.1%} below the quickest.")
 
 
 def _make_share(share: Path, part_rows: int) -> tuple[int, float]:
