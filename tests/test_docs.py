@@ -223,7 +223,9 @@ def run_command(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     if words[0] != "elmokit" or any(
         SHELL & set(word) for word in shlex.split(command, posix=False)[1:] if word[0] not in "\"'"
     ):
-        done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command.encode()], capture_output=True, encoding="utf-8", timeout=120
+        )
         return done.returncode, done.stdout + (done.stderr if done.returncode else "")
     monkeypatch.setattr(sys, "argv", words)
     capsys.readouterr()

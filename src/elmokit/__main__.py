@@ -4,7 +4,9 @@ Exit status: 0 done; 1 standard output was closed, or a bug; 2 something to corr
 (a full disk, a folder without permission); 130 Ctrl-C; 143 SIGTERM; 129 the terminal was closed.
 """
 
+import codecs
 import contextlib
+import io
 import os
 import select
 import signal
@@ -25,6 +27,9 @@ class StoppedError(BaseException):
 
 def main() -> None:
     """Run a command; the exit status is described above."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="elmokit")
     with _Signals() as signals, warnings.catch_warnings():
         try:
             from elmokit.cli import app
@@ -145,6 +150,17 @@ class _Signals:
             signal.set_wakeup_fd(-1)
             for number in self._before:
                 signal.signal(number, signal.SIG_DFL)
+
+
+def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What a terminal or a file of another encoding cannot hold is spelled out; bytes go out as they came in."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
+
+
+codecs.register_error("elmokit", _shown)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

@@ -106,8 +106,9 @@ import usearch.index
 add = usearch.index.Index.add
 def telling(*args, **options):
     print("there", flush=True)
-    for _ in range(100):
-        add(usearch.index.Index(ndim=12, metric="cos", dtype="i8"), *args[1:], **options)
+    kept = [usearch.index.Index(ndim=12, metric="cos", dtype="i8") for _ in range(100)]  # none ends while it is stopped
+    for one in kept:
+        add(one, *args[1:], **options)
 usearch.index.Index.add = telling
 """
     for wait in (0.05, 0.3):  # the library makes a RuntimeError of its own out of it

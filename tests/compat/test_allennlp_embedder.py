@@ -45,7 +45,7 @@ def test_stored_vectors_are_reproduced(shared: Path) -> None:
 def test_stored_token_vectors_are_reproduced(shared: Path) -> None:
     folder = shared / "fixtures" / "elmo-skip"
     embedder = ElmoEmbedder(str(folder / "options.json"), str(folder / "lm_weights.hdf5"))
-    words = (folder / "vocab_test.txt").read_text().split()
+    words = (folder / "vocab_test.txt").read_text(encoding="utf-8").split()
     with h5py.File(folder / "elmo_token_embeddings.hdf5") as file:
         stored = file["embedding"][...]
     token_layer = embedder.embed_sentence(words)[0]

@@ -95,7 +95,7 @@ def test_it_stops_and_names_the_rate_and_the_last_good_checkpoint(text: Path, tm
     assert f"The last good checkpoint is {kept[-1]}:" in ended.said
     good = runs.checkpoint_of(folder)["progress"]
     losses = runs.losses_of(folder)
-    assert losses[good["step"]] < min(losses.values()) + 1  # saved before it rose
+    assert losses[good["step"]] < max(losses.values()) / 2  # saved before it rose
     assert good["watch"]["high"] == 0
     assert runs.run_here(command) == ended  # the same again: nothing is lost, nothing learnt
 

@@ -314,12 +314,12 @@ def test_another_configuration_or_text_in_the_same_folder_is_refused(text: Path,
     ended = runs.run_here(other)
     assert ended.status == 2
     assert "holds a run of another configuration (dropout: 0.1 there, 0.3 here; seed: 1 there, 2 here)" in ended.said
-    text_before = text.read_text(encoding="utf-8")
+    before = shutil.copy2(text, unfinished.parent / "text before")  # with its time, by which text is known again
     try:
         runs.write_text(text, seed=1)
         ended = runs.run_here(runs.pretraining(text, output=unfinished, steps=100_000))
     finally:
-        text.write_text(text_before, encoding="utf-8")
+        shutil.copy2(before, text)
     assert ended.status == 2
     assert "holds a run on other text" in ended.said
 

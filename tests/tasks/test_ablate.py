@@ -213,7 +213,7 @@ def test_the_report_is_whole(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "ablation.json").read_text())
     assert len(content["cells"]) == 6
     assert content["table"][1]["mixes"]["input"] == {"shares": pytest.approx([0.4, 0.6]), "gamma": 1.5}
-    text = (tmp_path / "ablation.md").read_text()
+    text = (tmp_path / "ablation.md").read_text(encoding="utf-8")
     assert text == markdown(summarise(RESULTS), ABOUT)
     assert "| mixes at both | 85.00 | 4.24 | 40.0% | input .40 .60<br>output .20 .80 | 1.50<br>2.00 |" in text
     assert "## Less training data" in text

@@ -85,11 +85,14 @@ def perplexity(
 def _watched(scores: "Iterator[tuple[int, SentenceScore]]") -> "Iterator[tuple[int, SentenceScore]]":
     """The same, with a line on standard error (a terminal) that says how far it is."""
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from elmokit._bars import Bar
 
     shown = TextColumn("{task.fields[words]:,} words, {task.completed:,} sentences")
     console = Console(stderr=True)
-    with Progress(SpinnerColumn(), shown, TimeElapsedColumn(), console=console, transient=True) as progress:
+    columns = SpinnerColumn(), shown, TimeElapsedColumn()
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None, words=0)
         words = 0
         for placed in scores:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar while the block runs; what it gives is called with how much is done, of how much."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    from elmokit._bars import Bar
 
     console = Console(stderr=True)
     columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
@@ -57,15 +59,16 @@ def embedding(inputs: Sequence[str], output: Path, read: "ReadReport") -> Iterat
     had done counts for the share, but not for rate and time left.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 
+    from elmokit._bars import Bar
     from elmokit.cli.inputs import measure_inputs
 
     total = measure_inputs(inputs)  # bytes
     console = Console(stderr=True)
     share = () if total is None else (BarColumn(), TaskProgressColumn())
     columns = TextColumn("embedding"), *share, TextColumn("{task.fields[pace]}")
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total, pace="")
         begin = time.monotonic(), 0, 0
 

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 
+from elmokit._bars import Bar
 from elmokit.config import Count, parse_json
 from elmokit.errors import FormatError
 from elmokit.formats.atomic import atomic_write
@@ -114,10 +115,10 @@ class Pace:
         return True
 
 
-def bar(*texts: str, show: bool) -> Progress:
+def bar(*texts: str, show: bool) -> Bar:
     """A progress bar on standard error, with texts behind it; short, so that the line fits 80 columns."""
     columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=10), TaskProgressColumn())
-    return Progress(*columns, *map(TextColumn, texts), console=Console(stderr=True), disable=not show)
+    return Bar(*columns, *map(TextColumn, texts), console=Console(stderr=True), disable=not show)
 
 
 def say(text: str, *, style: str | None = None) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
+from elmokit._bars import Bar
 from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError

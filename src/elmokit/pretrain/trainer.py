@@ -191,7 +191,7 @@ class Trainer:
 
     def _noise(self, step: int) -> Tensor:
         """The step's uniform numbers for the negatives, the same in every process; dropout differs by process."""
-        seed = int(np.random.SeedSequence([self.config.seed, step]).generate_state(1, np.uint64)[0] >> 1)
+        seed = int(np.random.SeedSequence([self.config.seed, step]).generate_state(1, np.uint64)[0]) >> 1
         if self.config.dropout:
             # Only the generator in use: `torch.manual_seed` without a GPU keeps a note of every call for one to come.
             if self.world.device.type == "cuda":

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from elmokit._bars import Bar
 from elmokit.encoders import Encoder, load_encoder
 from elmokit.errors import InputError
 from elmokit.formats.cache import open_cache
@@ -136,14 +137,14 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.progress: Progress | None = None
+        self.progress: Bar | None = None
         self.best = -1.0
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         usable = self.console.is_terminal and not self.console.quiet
-        with Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True, disable=not usable) as bar:
+        with Bar(*columns, TimeRemainingColumn(), console=self.console, transient=True, disable=not usable) as bar:
             self.progress, self.bar = bar, bar.add_task("", total=None, visible=False)
             yield
         self.progress = None

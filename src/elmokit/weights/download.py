@@ -179,7 +179,9 @@ def _forget(part: Path) -> None:
 def progress(what: str) -> Iterator[Told]:
     """A bar on standard error, where that is a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from elmokit._bars import Bar
 
     console = Console(stderr=True)
     columns = (
@@ -189,6 +191,6 @@ def progress(what: str) -> Iterator[Told]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda there, total: bar.update(task, completed=there, total=total)

@@ -209,4 +209,6 @@ def _tracked(vectors: Iterator[Layers], total: int) -> Iterable[Layers]:
     from rich.progress import track
 
     console = Console(stderr=True)
-    return track(vectors, "embedding", total=total, console=console, disable=not console.is_terminal)
+    if not console.is_terminal:  # some versions of rich print an empty line there
+        return vectors
+    return track(vectors, "embedding", total=total, console=console)
