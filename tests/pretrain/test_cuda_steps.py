@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from elmokit.nn.bilm import BiLM, initialise
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.step import CudaGraphStep, Step
+from elmokit.pretrain.teacher import Teacher
 from elmokit.pretrain.windows import Numbering, Position, Window
+from elmokit.weights import CodecSpec, Pretrained
 
 V, ROWS, T = 60, 4, 6
 RATES = (0.01, 0.03, 0.0, 0.02, 0.005, 0.01)
@@ -31,8 +34,17 @@ def settings(**changes: Any) -> PretrainConfig:
     return PretrainConfig(**{**small, **usual, **changes})
 
 
-def an_objective(config: PretrainConfig, device: torch.device) -> Objective:
-    made = Objective(config.model(), config.output(), V, dropout=config.dropout, device=device)
+def an_objective(config: PretrainConfig, device: torch.device, *, taught: bool = False) -> Objective:
+    teacher = None
+    if taught:
+        wider = settings(cell_dim=24, projection_dim=12).model()
+        bilm = BiLM(wider)
+        initialise(bilm, seed=9)
+        teacher = Teacher(Pretrained.of(bilm, codec=CodecSpec("bytes")), dtype=torch.float32, device=device)
+    made = Objective(
+        config.model(), config.output(), V, dropout=config.dropout, device=device, teacher=teacher,
+        distil=config.distil, stored_as=config.stored_as,
+    )  # fmt: skip
     made.initialise(3)
     with torch.no_grad():
         for parameter in made.parameters():  # decay of a zero would not show
@@ -77,14 +89,19 @@ def check_equal(found: Step, wanted: Step, *, near: float) -> None:
         torch.testing.assert_close(value, expected[name], rtol=near, atol=near, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def compare(first: type[Step], second: type[Step], config: PretrainConfig, device: torch.device) -> None:
+def compare(
+    first: type[Step], second: type[Step], config: PretrainConfig, device: torch.device, *, taught: bool = False
+) -> None:
     """Steps of either kind from the same weights, with the same windows, rates and random numbers."""
     near = 2e-2 if config.optimizer == "muon" and device.type == "cuda" else 5e-4  # Muon multiplies in bfloat16
-    objective = an_objective(config, device)
+    objective = an_objective(config, device, taught=taught)
     one, other = (steps(kind, config, copy.deepcopy(objective), device) for kind in (first, second))
     one.scale = other.scale = 3.0  # as where published gradients count: the norm that is told shows it
     for k, rate in enumerate(RATES):
         window, drawn = a_window(k, words=20 if k < 3 else V), noise(objective, k)
+        if k % 2 == 0:
+            one.objective.choose_scales()
+            other.objective.choose_scales()
         found, wanted = one([window], drawn, rate), other([window], drawn, rate)
         torch.testing.assert_close(found, wanted, rtol=near, atol=near)
         check_equal(one, other, near=near)
@@ -101,6 +118,15 @@ def test_recorded_steps_equal_plain_ones(optimizer: Any, clip: float) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*capturable.*")
         compare(CudaGraphStep, Step, settings(optimizer=optimizer, clip_norm=clip), torch.device("cuda"))
+
+
+@pytest.mark.parametrize("stored_as", ["float", "int4"])
+@pytest.mark.parametrize("taught", [False, True])
+def test_recorded_steps_with_a_teacher_and_for_four_bits(taught: bool, stored_as: Any) -> None:
+    shape = {"cell_dim": 64, "projection_dim": 64, "filters": ((1, 32), (2, 32)), "stored_as": stored_as}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*capturable.*")
+        compare(CudaGraphStep, Step, settings(**shape), torch.device("cuda"), taught=taught)
 
 
 def test_every_replay_draws_other_units() -> None:
