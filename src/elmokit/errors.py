@@ -1,5 +1,8 @@
 """What goes wrong, in words the user can act on. Every error says what it got, what it expected and what to do."""
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
 __all__ = ["ConfigError", "ElmokitError", "FormatError", "InputError", "MissingExtraError", "WeightsError"]
 
 
@@ -32,3 +35,14 @@ class MissingExtraError(ElmokitError):
 
     def __init__(self, what: str, *, extra: str) -> None:
         super().__init__(f"{what}: run  pip install 'elmokit[{extra}]'")
+
+
+@contextmanager
+def needing(libraries: Collection[str], what: str, *, extra: str) -> Iterator[None]:
+    """Where one of these libraries is not installed, the error says that `what` needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in libraries:
+            raise
+        raise MissingExtraError(f"{what} needs {missing.name}, which is not installed", extra=extra) from None

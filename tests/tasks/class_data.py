@@ -33,7 +33,7 @@ def layers(sentences: Sequence[Sentence], *, more: int = 0) -> LayerStack:
 def batch_of(examples: Sequence[Any], vocabulary: WordVocabulary, config: WordFeaturesConfig) -> Batch[Any]:
     reader = WordReader(vocabulary, config)
     sides = zip(*(example.sentences for example in examples), strict=True)
-    words = tuple(reader.batch(side, stack=layers(side) if config.uses_elmo else None) for side in sides)
+    words = tuple(reader.batch(side, stack=layers(side) if config.elmo_at != "none" else None) for side in sides)
     return Batch(examples, words)
 
 

@@ -40,7 +40,7 @@ def document_of(*sentences: str, speakers: str | None = None, genre: str | None 
 def batch_of(document: CorefDocument, config: CorefConfig, *, padding: int = 0) -> Batch[CorefDocument]:
     words = WordReader(WORDS, config.features).batch(document.sentences)
     stack = None
-    if config.features.uses_elmo:
+    if config.features.elmo_at != "none":
         made = torch.Generator().manual_seed(3)
         values = torch.zeros(config.features.elmo_depth, *words.ids.shape, config.features.elmo_width)
         for row, sentence in enumerate(document.sentences):

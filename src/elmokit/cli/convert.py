@@ -75,7 +75,9 @@ def convert(
     from dataclasses import replace
 
     from rich.console import Console
+    from rich.filesize import decimal
 
+    from elmokit.cli.info import size_of
     from elmokit.errors import WeightsError
     from elmokit.tasks.saved import convert_task_model, is_task_model
     from elmokit.weights import Dtype, load_pretrained, save_pretrained
@@ -93,7 +95,7 @@ def convert(
         if to is Target.official or any(others) or not softmax:
             raise WeightsError(f"{folder}: a task model; of the options, only --dtype and --overwrite fit it")
         convert_task_model(folder, output, dtype=numbers)
-        told.print(f"{folder} is now {output} ({_size(output)})", markup=False)
+        told.print(f"{folder} is now {output} ({decimal(size_of(output))})", markup=False)
         return
     pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary)
     came = pretrained.format
@@ -111,11 +113,5 @@ def convert(
     save_pretrained(
         pretrained, output, format=to.value, dtype=numbers, softmax=softmax, overwrite=overwrite, moments=moments
     )
-    made = f"{pretrained.source} ({came}) is now {output} ({to.value}, {_size(output)})"
+    made = f"{pretrained.source} ({came}) is now {output} ({to.value}, {decimal(size_of(output))})"
     told.print(made, markup=False)
-
-
-def _size(folder: Path) -> str:
-    from rich.filesize import decimal
-
-    return decimal(sum(path.stat().st_size for path in folder.iterdir() if path.is_file()))

@@ -77,7 +77,7 @@ def info(
             typer.echo(f"{encoder.info}; here in {encoder.arithmetic}")
         return
     pretrained = load_pretrained(model, revision=revision)
-    facts = describe(pretrained) | {"bytes_on_disk": _size(pretrained.source), "cpu": _on_cpu(pretrained)}
+    facts = describe(pretrained) | {"bytes_on_disk": size_of(pretrained.source), "cpu": _on_cpu(pretrained)}
     if json_output:
         print_json([facts])
     else:
@@ -211,8 +211,9 @@ def _inputs(inputs: dict[str, Any]) -> str:
     return f"{INPUTS[inputs['kind']]}: {' and '.join(parts)}"
 
 
-def _size(source: str) -> int:
+def size_of(path: "str | Path") -> int:
+    """Bytes of a file, or of the files in a folder."""
     from pathlib import Path
 
-    path = Path(source)
+    path = Path(path)
     return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.iterdir() if p.is_file())

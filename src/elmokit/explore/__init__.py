@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from elmokit._lazy import lazy
-from elmokit.errors import MissingExtraError
+from elmokit.errors import needing
+from elmokit.server import LIBRARIES
 
 if TYPE_CHECKING:
     from elmokit.explore.command import prepare
@@ -11,15 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Explorer", "prepare"]
 
-LIBRARIES = ("fastapi", "uvicorn", "httptools", "starlette", "pydantic", "prometheus_client", "orjson")
-
 _load, __dir__ = lazy(__name__, {"command": "prepare", "explorer": "Explorer"})
 
 
 def __getattr__(name: str) -> Any:
-    try:
+    with needing(LIBRARIES, "the explorer", extra="explore"):
         return _load(name)
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in LIBRARIES:
-            raise
-        raise MissingExtraError(f"the explorer needs {missing.name}, which is not installed", extra="explore") from None

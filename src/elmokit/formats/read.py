@@ -10,7 +10,7 @@ from elmokit.errors import InputError
 from elmokit.formats.columns import read_columns
 from elmokit.formats.conllu import read_conllu
 from elmokit.formats.records import Unit, read_jsonl_with, require_fields, values_of
-from elmokit.formats.streams import COMPRESSIONS, STDIN, ReadReport, read_lines, source_name
+from elmokit.formats.streams import STDIN, ReadReport, read_lines, source_name, suffix_of
 from elmokit.formats.tables import read_parquet_with
 from elmokit.text import Sentence, Tokenizer, unescape_treebank
 
@@ -127,7 +127,7 @@ def _unescaped(sentence: Sentence) -> Sentence:
 
 def format_of(source: str | Path) -> Format:
     """The format that the name says, without a compression suffix; plain text for any other name."""
-    return _told(source) or "text"
+    return SUFFIXES.get(suffix_of(source), "text")
 
 
 def expand_inputs(inputs: Sequence[str | Path]) -> list[str | Path]:
@@ -150,18 +150,13 @@ def expand_inputs(inputs: Sequence[str | Path]) -> list[str | Path]:
     return found
 
 
-def _told(source: str | Path) -> Format | None:
-    path = Path(source)
-    if path.suffix.lower() in COMPRESSIONS:
-        path = path.with_suffix("")
-    return SUFFIXES.get(path.suffix.lower())
-
-
 def _files_in(folder: Path) -> list[Path]:
     files = [
         path
         for path in sorted(folder.rglob("*"))
-        if _told(path) and path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if suffix_of(path) in SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     if not files:
         known = " ".join(sorted(SUFFIXES))

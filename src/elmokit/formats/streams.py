@@ -64,6 +64,12 @@ def mend(text: str) -> tuple[str, int]:
     return text, 0
 
 
+def suffix_of(path: str | Path) -> str:
+    """The end of a name that says the format, in small letters: .txt of corpus.TXT.gz."""
+    name = Path(path)
+    return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower()
+
+
 def source_name(source: str | Path) -> str:
     return "standard input" if str(source) == STDIN else str(source)
 

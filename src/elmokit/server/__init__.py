@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from elmokit._lazy import lazy
-from elmokit.errors import MissingExtraError
+from elmokit.errors import needing
 
 if TYPE_CHECKING:
     from elmokit.server.app import create_app
@@ -36,9 +36,5 @@ _load, __dir__ = lazy(
 
 
 def __getattr__(name: str) -> Any:
-    try:
+    with needing(LIBRARIES, "the server", extra="server"):
         return _load(name)
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in LIBRARIES:
-            raise
-        raise MissingExtraError(f"the server needs {missing.name}, which is not installed", extra="server") from None

@@ -10,7 +10,7 @@ from elmokit.errors import FormatError
 from elmokit.formats import read_lines
 from elmokit.formats.read import sentence_of
 from elmokit.formats.records import Record, RecordFormat, read_records, unit_of
-from elmokit.formats.streams import COMPRESSIONS, source_name
+from elmokit.formats.streams import source_name, suffix_of
 from elmokit.text import Sentence, Tokenizer
 
 SUFFIXES: dict[str, RecordFormat] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -52,10 +52,7 @@ class Labelled:
 
 def named_format(path: str | Path) -> RecordFormat | None:
     """What the name tells once a compression suffix is off."""
-    name = Path(path)
-    if name.suffix.lower() in COMPRESSIONS:
-        name = name.with_suffix("")
-    return SUFFIXES.get(name.suffix.lower())
+    return SUFFIXES.get(suffix_of(path))
 
 
 def open_labelled(path: str | Path) -> tuple[RecordFormat | Literal["trees"], Iterator[str]]:

@@ -101,10 +101,6 @@ class WordFeaturesConfig:
             raise ConfigError("nothing is read of a word: word_dim and char_dim are 0 and no encoder is at the input")
 
     @property
-    def uses_elmo(self) -> bool:
-        return self.elmo_at != "none"
-
-    @property
     def elmo_size(self) -> int:
         """Of the vector that its layers become."""
         return LayerChoice.parse(self.elmo_layers).width(self.elmo_depth, self.elmo_width)
