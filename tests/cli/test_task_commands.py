@@ -91,6 +91,9 @@ def test_train_evaluate_and_apply(cli: Cli, data: Path, model_folder: Path) -> N
     printed = cli("apply", output, "Ann left. Bob sees\nCid.", "--conll")
     assert printed.out == "Ann\tB-PER\nleft\tO\n.\tO\n\nBob\tB-PER\nsees\tO\nCid\tB-PER\n.\tO\n\n"
     paragraph = "Ann left. Bob sees\nCid."
+    for nothing in ("", "  "):
+        empty = cli("apply", output, nothing, "--json")
+        assert (empty.code, empty.out, empty.err.strip()) == (0, "", "the input held no sentences")
     records = [json.loads(line) for line in cli("apply", output, paragraph, "--json").out.splitlines()]
     spans = [span for record in records for span in record["spans"]]
     assert [paragraph[span["start"] : span["end"]] for span in spans] == ["Ann", "Bob", "Cid"]

@@ -1,6 +1,7 @@
 """The hub, as far as it can be reached without a network: a real cache, and clear words where nothing is reached."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from model_files import write_model
 
 from elmokit.errors import WeightsError
 from elmokit.weights import Pretrained, load_pretrained, save_pretrained
-from elmokit.weights.hub import push_to_hub
+from elmokit.weights.hub import push_to_hub, why_local
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CLOSED = "http://127.0.0.1:9"  # nothing listens there
@@ -82,3 +83,31 @@ def test_push_without_a_hub(tmp_path, model, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", CLOSED)
     with pytest.raises(WeightsError, match=r"could not be uploaded to someone/elmo-xx .*hf auth login"):
         push_to_hub(folder, "someone/elmo-xx")
+
+
+def test_a_transformers_model_without_a_hub(monkeypatch):
+    pytest.importorskip("transformers")
+    from elmokit.encoders import load_encoder
+
+    monkeypatch.setattr(constants, "ENDPOINT", CLOSED)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(WeightsError, match=r"^someone/bert-other: .*the hub was not reached \(no connection\)"):
+        load_encoder("bert:someone/bert-other")
+    monkeypatch.setenv("ELMOKIT_OFFLINE", "1")
+    with pytest.raises(WeightsError, match=r"^someone/bert-other: .*not reached \(ELMOKIT_OFFLINE is set\)"):
+        load_encoder("bert:someone/bert-other")
+
+
+def test_a_proxy_counts_as_the_hub(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        address = f"127.0.0.1:{proxy.getsockname()[1]}"
+        monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
+        for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        assert why_local(local_files_only=False) == "no connection"
+        for given in (address, f"http://{address}"):
+            monkeypatch.setenv("http_proxy", given)
+            assert why_local(local_files_only=False) is None
+        monkeypatch.setenv("no_proxy", "hub.invalid")
+        assert why_local(local_files_only=False) == "no connection"

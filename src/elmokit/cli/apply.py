@@ -76,6 +76,8 @@ def apply(
                 examples += task.read_text(source, loaded.setup.settings, loaded.tokenizer)
         with counting("working, examples") as told:
             found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
+    if not found:
+        typer.echo("the input held no sentences", err=True)
     if json_output:
         print_json(task.record(example, prediction) for example, prediction in found)
     elif conll_output:

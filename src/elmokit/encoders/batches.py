@@ -63,6 +63,10 @@ class BatchRunner(ABC):
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
         """All layers of one batch, exactly as given. (L, B, T, D)"""
 
+    def twins(self, count: int) -> "Sequence[BatchRunner]":
+        """So many runners that may run at once, this one among them, with the same weights; fewer if it has no more."""
+        return [self]
+
     def fitted(self, batch: list[Placed], run: Callable[[list[Placed]], M]) -> Iterator[tuple[list[Placed], M]]:
         """`run` over the batch, or over smaller and smaller parts of it where there is too little memory."""
         waiting = [batch]

@@ -13,11 +13,13 @@ from elmokit.server.service import Service
 from elmokit.server.settings import ServerSettings
 from elmokit.server.workers import Workers, cores, end_with_parent, listen_again
 
+SWITCH = 0.0005  # seconds that one thread may keep others from Python: the model thread needs it often, for a moment
 LOOPBACK = ("localhost", "::1", "127.")
 
 
 def serve(settings: ServerSettings, *, model: Sequence[str] = (), tell: Callable[[str], None]) -> None:
     """Loads, warms up, listens and serves until a signal comes; `tell` gets lines for the user."""
+    sys.setswitchinterval(SWITCH)
     Keys.read(settings.api_key_file)  # a wrong file is an error before a model is loaded
     with bind(settings.host, settings.port) as bound:
         if not settings.api_key_file and not settings.host.startswith(LOOPBACK):

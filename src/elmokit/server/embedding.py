@@ -19,6 +19,7 @@ from elmokit.encoders.batches import BatchRunner, Placed
 from elmokit.encoders.results import Choice, Vectors, per_sentence, pooled
 from elmokit.layers import LayerChoice, LayerStack, unit_rows
 from elmokit.server.jobs import Divisible
+from elmokit.server.lanes import lane
 from elmokit.text import Sentence
 
 Pooling = Literal["mean", "max", "first", "last", "none"]
@@ -96,7 +97,7 @@ class Batch:
     def run(self, budget: int) -> None:
         """Every job gets the arrays of its pieces."""
         items = self.items
-        runner = items[0][0].place.placed()
+        runner = runner_of(items[0][0].place)
 
         def run(part: list[Placed]) -> list[Vectors]:
             return self._shaped(runner.stack([sentence for _, sentence in part]), part, runner)
@@ -123,6 +124,17 @@ class Batch:
         return [found[row] for row in range(len(part))]
 
 
+def lanes_of(encoder: Encoder, most: int) -> int:
+    """How many batches of an encoder may run at once, `most` or fewer."""
+    return len(encoder.placed().twins(most))
+
+
+def runner_of(encoder: Encoder) -> BatchRunner:
+    """The runner for this thread: every lane has its own."""
+    number = lane()
+    return encoder.placed().twins(number + 1)[number]
+
+
 def run_embeddings(work: list[tuple[Any, list[Any]]], budget: int) -> None:
-    """For the model thread."""
+    """For the model thread and its lanes."""
     Batch(work).run(budget)

@@ -1,8 +1,11 @@
-"""The model thread: one thread that runs all that computes, a bounded queue, and batches over all clients.
+"""The model thread: one thread for all that computes, a bounded queue, and batches over all clients.
 
 A `Call` is any function; it runs alone. An `Embedding` is cut into sentences, and those of all embeddings that wait are
 batched together. Every job takes at most `quantum` tokens in its turn, so a large one does not hold up small ones; half
 as many more where it is done with that. A turn that a full batch cuts short goes on with the next one.
+
+Where a place has several lanes, the model thread hands batches to them, each a share of the budget, and makes the next
+one when a lane is free. What waits alone, and whatever else runs, has all threads for itself.
 
 The queue is bounded in tokens, and in the seconds that a new embedding would wait for its first turn, as it seems from
 the batches that ran lately. Once it was full, requests are refused unseen until there is room again (`check_door`).
@@ -15,10 +18,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
-from elmokit.server.errors import LateError, OverloadedError, UnavailableError
+import torch
 
+from elmokit.server.errors import LateError, OverloadedError, UnavailableError
+from elmokit.server.lanes import Lanes
+
+LEAST = 256  # tokens in the full batch of a lane: with fewer, lanes do less than threads that work together
 DOOR = 7 / 8  # how full the queue may be when it is opened again after a refusal
 
 _running = threading.local()
@@ -35,6 +44,7 @@ class Job:
         self.held = 0  # tokens that it still has in the queue's count
         self.turn = 0  # of these, those of its next turn, if it is one whose time can be told
         self.queued = self.began = 0.0
+        self.under_way = 0  # steps that it is part of now
         self.spent = 0.0  # seconds in the model, in proportion to its share of the batches
 
     @property
@@ -82,6 +92,9 @@ class Divisible(Job):
         return taken
 
 
+Work = list[tuple[Job, list[Any]]]
+
+
 class Runs(Protocol):
     """Runs the pieces of some jobs together and gives each job its results."""
 
@@ -91,9 +104,19 @@ class Runs(Protocol):
 class ModelThread:
     """The thread and its queue, of `bound` tokens and `seconds` at most. Any thread may `submit`."""
 
-    def __init__(self, *, run: Runs, bound: int, budget: int, seconds: float = math.inf, name: str = "model") -> None:
+    def __init__(
+        self,
+        *,
+        run: Runs,
+        bound: int,
+        budget: int,
+        seconds: float = math.inf,
+        lanes: Callable[[Any, int], int] = lambda place, most: 1,
+        name: str = "model",
+    ) -> None:
+        """`lanes` says how many batches of a place may run at once, so many or fewer."""
         self.bound, self.seconds, self.budget, self.quantum = bound, seconds, budget, max(budget // 4, 1)
-        self.run_pieces = run
+        self.run_pieces, self.lanes_of = run, lanes
         self.done: Callable[[Job], None] = lambda job: None  # hears of every job that has run
         self.ran: Callable[[int, float], None] = lambda tokens, seconds: None  # hears of every batch
         self.waiting: deque[Job] = deque()
@@ -103,7 +126,10 @@ class ModelThread:
         self._turns: defaultdict[Any, int] = defaultdict(int)  # by place, tokens of all jobs' next turns
         self._pace: dict[Any, float] = {}  # by place, seconds a token in batches that were full
         self.started = self.stopping = False
-        self._step: tuple[float, float] | None = None  # when the present step began, its patience
+        self._steps: dict[int, tuple[float, float]] = {}  # what runs now, by number: when it began, its patience
+        self._place: Any = None  # what runs now is for this one
+        self._counts: dict[Any, int] = {}  # lanes by place
+        self._lanes: dict[int, Lanes] = {}  # by their count
         self._changed = threading.Condition()
         self.name, self.thread = name, threading.current_thread()  # until `start` makes its own
 
@@ -124,9 +150,10 @@ class ModelThread:
         """What is wrong with the thread, if anything."""
         if not self.started or not self.thread.is_alive():
             return None if self.stopping else "the model thread does not run"
-        step = self._step
-        if step is not None and (now := time.monotonic()) - step[0] > step[1]:
-            return f"the model thread has been busy with one batch for {now - step[0]:.0f} seconds"
+        now = time.monotonic()
+        for began, patience in list(self._steps.values()):
+            if now - began > patience:
+                return f"the model thread has been busy with one batch for {now - began:.0f} seconds"
         return None
 
     @property
@@ -194,25 +221,49 @@ class ModelThread:
                 for job in self.waiting:
                     job.fail(UnavailableError("the model thread has ended"))
                 self.waiting.clear()
+            for lanes in self._lanes.values():
+                lanes.close()
 
     def _serve(self) -> None:
-        while True:
+        for number in count():
             with self._changed:
-                while not self.waiting:
-                    self._step = None
-                    if self.stopping:
+                while not (lanes := self._room()):
+                    if self.stopping and not self.waiting and not self._steps:
                         return
                     self._changed.wait()
-                work, patience = self._gather()
-            if not work:
-                continue
-            self._step = time.monotonic(), patience
-            self._run(work)
+                work, patience = self._gather(max(self.budget // lanes, 1))
+                if not work:  # cancelled just now
+                    continue
+                alone = lanes == 1 or not (self._steps or self.waiting)
+                self._steps[number] = time.monotonic(), patience
+            if alone:
+                self._run(work, number, 1)
+            else:
+                if lanes not in self._lanes:
+                    self._lanes[lanes] = Lanes(lanes)
+                self._lanes[lanes].run(partial(self._run, work, number, lanes))
 
-    def _gather(self) -> tuple[list[tuple[Job, list[Any]]], float]:
-        """The next call, or the pieces of the next batch; called under the lock."""
+    def _room(self) -> int:
+        """In how many lanes the job that is next may run; 0 if there is none, or it has to wait. Under the lock."""
+        while self.waiting and not self._alive(self.waiting[0]):
+            self.waiting.popleft()
+        if not self.waiting:
+            return 0
+        job = self.waiting[0]
+        if not isinstance(job, Divisible):
+            return 0 if self._steps else 1
+        if self._steps and (job.place != self._place or len(self._steps) >= self._counts[job.place]):
+            return 0
+        if job.place not in self._counts:
+            most = min(torch.get_num_threads(), max(self.budget // LEAST, 1))
+            self._counts[job.place] = self.lanes_of(job.place, most)
+        self._place = job.place
+        return self._counts[job.place]
+
+    def _gather(self, left: int) -> tuple[Work, float]:
+        """The next call, or the pieces of the next batch, so many tokens; called under the lock."""
         work: dict[int, tuple[Job, list[Any]]] = {}
-        left, patience, place, passed = self.budget, 0.0, None, deque[Job]()
+        patience, place, passed = 0.0, None, deque[Job]()
         while self.waiting and left > 0:
             job = self.waiting.popleft()
             if not self._alive(job):
@@ -247,6 +298,7 @@ class ModelThread:
         now = time.monotonic()
         for job, _ in work.values():
             job.began = job.began or now
+            job.under_way += 1
         return list(work.values()), patience
 
     def _alive(self, job: Job) -> bool:
@@ -255,7 +307,8 @@ class ModelThread:
             job.fail(LateError(job.deadline - job.queued))
         return not job.cancelled
 
-    def _run(self, work: list[tuple[Job, list[Any]]]) -> None:
+    def _run(self, work: Work, number: int, lanes: int) -> None:
+        """Runs what was gathered as one step, which is one of so many at once."""
         began, first = time.monotonic(), work[0][0]
         answer, wrong = None, None
         _running.job = first
@@ -268,31 +321,37 @@ class ModelThread:
             wrong = error
         finally:
             _running.job = None
-        self._note(work, time.monotonic() - began)
+        ended = self._note(work, time.monotonic() - began, lanes)
         for job, _ in work:
             if wrong is not None:
                 job.fail(wrong)
             elif not isinstance(job, Divisible):
                 job.finish(answer)
-            elif not job.pieces and not job.cancelled:
+            elif job in ended and not job.cancelled:
                 job.finish(job.result())
             if job.future.done():
                 self.done(job)
+        with self._changed:
+            del self._steps[number]
+            self._changed.notify()
 
-    def _note(self, work: list[tuple[Job, list[Any]]], seconds: float) -> None:
-        """Who took how long, and what no longer waits."""
+    def _note(self, work: Work, seconds: float, lanes: int) -> set[Job]:
+        """Who took how long, and what no longer waits; returns the jobs of which this was the last part."""
         sizes = [sum(map(len, pieces)) if pieces else job.tokens for job, pieces in work]
         total = max(sum(sizes), 1)
         with self._changed:
             if seconds > 0:
-                self.rate = _lately(self.rate, total / seconds)
+                self.rate = _lately(self.rate, lanes * total / seconds)
             first = work[0][0]
-            if isinstance(first, Divisible) and 2 * total >= self.budget:  # a small batch takes more time a token
-                self._pace[first.place] = _lately(self._pace.get(first.place, 0.0), seconds / total)
+            if isinstance(first, Divisible) and 2 * lanes * total >= self.budget:  # a small batch takes more a token
+                self._pace[first.place] = _lately(self._pace.get(first.place, 0.0), seconds / (lanes * total))
             for (job, _), size in zip(work, sizes, strict=True):
                 job.spent += seconds * size / total
+                job.under_way -= 1
                 self._hold(job, max(job.held - size, 0))
+            ended = {job for job, _ in work if not job.under_way and not (isinstance(job, Divisible) and job.pieces)}
         self.ran(total, seconds)
+        return ended
 
 
 def _lately(before: float, now: float) -> float:

@@ -28,7 +28,7 @@ from elmokit.formats.given import sentences_of
 from elmokit.index import Index
 from elmokit.layers import LayerChoice
 from elmokit.lm import LanguageModel
-from elmokit.server.embedding import Embedding, Pooling, Shaping, run_embeddings
+from elmokit.server.embedding import Embedding, Pooling, Shaping, lanes_of, run_embeddings
 from elmokit.server.errors import ApiError, LateError
 from elmokit.server.jobs import Call, Job, ModelThread
 from elmokit.server.settings import ServerSettings
@@ -94,7 +94,7 @@ class Service:
         self.stopping = False
         self.budget = self.settings.max_batch_tokens or (16_384 if self.encoder().device.type == "cuda" else 1_024)
         bound, seconds = self.settings.max_queue_tokens, self.settings.max_queue_seconds
-        self.model = ModelThread(run=run_embeddings, bound=bound, budget=self.budget, seconds=seconds)
+        self.model = ModelThread(run=run_embeddings, bound=bound, budget=self.budget, seconds=seconds, lanes=lanes_of)
         self.side = ModelThread(run=run_embeddings, bound=bound, budget=self.budget, name="side")
         self._language_models: dict[str, LanguageModel] = {}
         self._cache: OrderedDict[Hashable, Any] = OrderedDict()
@@ -123,16 +123,21 @@ class Service:
         self.side.start()
 
     def warm_up(self) -> None:
-        """Starts the threads and runs every encoder once, so that the first request is as quick as the others."""
+        """Starts the threads and runs every encoder, at first a little and then as much as a full batch.
+
+        So the first request is as quick as the others, and the memory that batches need is there.
+        """
         if not self.model.started:
             self.start()
-        later = time.monotonic() + 600
+        later, shaping = time.monotonic() + 600, Shaping(LayerChoice.parse("average"))
         for encoder in self.encoders.values():
-            sentences = [encoder.tokenizer.tokenize(text) for text in WARM]
-            shaping = Shaping(LayerChoice.parse("average"))
-            job = Embedding(encoder, sentences, shaping, deadline=later, patience=600)
-            self.model.submit(job)
-            job.future.result()
+            few = [encoder.tokenizer.tokenize(text) for text in WARM]
+            tokens = tuple(token for sentence in few for token in sentence.tokens)
+            many = [Sentence(tokens[: 1 + k % len(tokens)]) for k in range(2 * self.budget // (len(tokens) + 5))]
+            for sentences in (few, many):
+                job = Embedding(encoder, sentences, shaping, deadline=later, patience=600)
+                self.model.submit(job)
+                job.future.result()
         self.ready = True
 
     def close(self) -> None:

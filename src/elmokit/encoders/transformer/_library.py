@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from elmokit.errors import MissingExtraError, WeightsError
+from elmokit.weights.hub import not_reached, why_local
 
 _ONE_AT_A_TIME = threading.Lock()  # how much the library says is set for the whole process
 
@@ -30,8 +31,9 @@ def load_transformer(source: str | Path, *, revision: str | None, local_files_on
 
     path = Path(source).expanduser()
     name = str(path) if path.is_dir() else str(source)
-    where = {"revision": revision, "local_files_only": local_files_only, "trust_remote_code": False}
-    with _quiet(logging), _told(str(source)):
+    reason = None if path.is_dir() else why_local(local_files_only=local_files_only)
+    where = {"revision": revision, "local_files_only": reason is not None, "trust_remote_code": False}
+    with _quiet(logging), _told(str(source), reason):
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
         network, report = transformers.AutoModel.from_pretrained(
             name, use_safetensors=True, output_loading_info=True, **where
@@ -62,12 +64,15 @@ def _quiet(logging: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _told(source: str) -> Iterator[None]:
+def _told(source: str, reason: str | None) -> Iterator[None]:
+    """One line for whatever goes wrong; `reason` is why only the hub's cache was looked into."""
     try:
         yield
     except Exception as error:  # the library raises whatever the layers below it do
-        reason = " ".join(str(error).split())
+        if reason is not None and isinstance(error, OSError):
+            raise not_reached(source, reason) from error
+        told = " ".join(str(error).split())
         raise WeightsError(
-            f"{source}: transformers cannot read it ({type(error).__name__}: {reason[:300]}); expected a folder or hub "
+            f"{source}: transformers cannot read it ({type(error).__name__}: {told[:300]}); expected a folder or hub "
             "id with config.json, a tokenizer and weights as .safetensors (pickled ones are not read)"
         ) from error

@@ -1,5 +1,6 @@
 """A transformers model in one place: pieces in windows through the network, and back to one vector per word."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple
@@ -58,6 +59,19 @@ class TransformerRunner(BatchRunner):
         samples = [[*cutter.before, *[cutter.sample] * n, *cutter.after] for n in (1, 2, 2, 7) if n <= plan.room]
         with turn:
             self.long_row = None if left_only else LongRow.of(network, samples, filler=cutter.filler)
+        self._twins, self._making = list[TransformerRunner](), Turn()
+
+    def twins(self, count: int) -> Sequence[BatchRunner]:
+        """On a CPU as many as asked for: each has the network's modules for itself, and the weights with the others."""
+        with self._making:
+            while self.device.type == "cpu" and len(self._twins) < count - 1:
+                twin = copy.copy(self)
+                weights = [*self.network.parameters(), *self.network.buffers()]
+                twin.network = copy.deepcopy(self.network, {id(weight): weight for weight in weights})
+                twin.turn, twin._twins, twin._making = Turn(), [], Turn()
+                twin.long_row = LongRow(twin.network) if self.long_row else None
+                self._twins.append(twin)
+            return [self, *self._twins[: count - 1]]
 
     @torch.no_grad()  # not inference_mode: mixes are trained on these layers
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
