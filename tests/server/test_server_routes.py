@@ -114,6 +114,8 @@ def test_indexes(full: Running, world: World, elmo: Elmo) -> None:
 
 def test_the_shapes_of_text_embeddings_inference(full: Running, elmo: Elmo) -> None:
     assert same(np.array(ok(full, "/embed", inputs=TEXTS), np.float32), elmo.encode(TEXTS, normalise=True))
+    plain = ok(full, "/embed", inputs=TEXTS, parameters={"normalize": False, "truncate": None})  # older clients
+    assert same(np.array(plain, np.float32), elmo.encode(TEXTS))
     assert same(np.array(ok(full, "/", inputs=TEXTS[0]), np.float32), elmo.encode(TEXTS[:1], normalise=True))
     per_word = ok(full, "/embed_all", inputs=TEXTS[:2])
     for found, expected in zip(per_word, elmo.encode_tokens(TEXTS[:2]), strict=True):

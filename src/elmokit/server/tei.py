@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from elmokit import __version__
 from elmokit.server.bodies import SafeRoute
@@ -32,6 +32,14 @@ class Inputs(BaseModel):
         "Right", description="Which end of a text that is too long is left out."
     )
     prompt_name: str | None = Field(None, description="Not supported: the models have no prompts.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lifted(cls, given: Any) -> Any:
+        """huggingface_hub up to 0.30 sends the options inside `parameters`."""
+        if isinstance(given, dict) and isinstance(options := given.get("parameters"), dict):
+            return {**{name: value for name, value in options.items() if value is not None}, **given}
+        return given
 
     def texts(self) -> list[str]:
         """The texts; token ids are refused."""
