@@ -103,15 +103,24 @@ def plan_batches(
     Reads about `window` batches ahead, so a generator of any length runs in bounded memory and short and long sentences
     are kept apart. A sentence over the budget is a batch of its own.
     """
+    for batches in plan_windows(sentences, batch_tokens=batch_tokens, window=window):
+        yield from batches
+
+
+def plan_windows(
+    sentences: Iterable[Sentence], *, batch_tokens: int, window: int
+) -> Iterator[list[list[tuple[int, Sentence]]]]:
+    """The same batches; those of each stretch of the input that is read at a time together."""
     pending: list[tuple[int, Sentence]] = []
     tokens = 0
     for item in enumerate(sentences):
         pending.append(item)
         tokens += len(item[1]) + 2
         if tokens >= batch_tokens * window:
-            yield from _cut(pending, batch_tokens)
+            yield list(_cut(pending, batch_tokens))
             pending, tokens = [], 0
-    yield from _cut(pending, batch_tokens)
+    if pending:
+        yield list(_cut(pending, batch_tokens))
 
 
 def _cut(items: list[tuple[int, Sentence]], batch_tokens: int) -> Iterator[list[tuple[int, Sentence]]]:

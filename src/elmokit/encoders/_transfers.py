@@ -1,11 +1,14 @@
-"""Numbers to a CUDA device and back through page-locked memory, without needless waiting; on a CPU plain arrays.
+"""Rows from a device to NumPy arrays, on CUDA through page-locked memory and beside what the device computes.
 
-Page-locked memory is borrowed for a copy only. What is handed out is ordinary memory that nobody writes to again.
+What is handed out is memory that nobody writes to as long as someone has it. Page-locked memory is handed out as it is
+where the taker says that it will soon be done with it, and up to LENT_BYTES; otherwise it is copied out.
 """
 
-import math
+import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,39 +17,97 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PIECE_BYTES = 32 << 20  # of page-locked memory at once, and what a caller who keeps one sentence holds on to at most
-AHEAD = 2  # pieces under way: one crosses over while the one before is copied out
+from elmokit.kernels.transfers import PIECE_BYTES as PIECE_BYTES
+from elmokit.kernels.transfers import locked as locked
+from elmokit.kernels.transfers import staging
+from elmokit.kernels.transfers import upload as upload
+
+LENT_BYTES = 2 << 30  # page-locked memory in the hands of takers at most
+AHEAD = 2  # pieces under way where they are copied out: one crosses over while the one before is copied
 
 
-def upload(array: NDArray[Any], device: torch.device) -> Tensor:
-    """The array on the device; on CUDA without waiting for what the device is at."""
-    host = torch.from_numpy(array)
-    return locked(host).to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows on their way; `sizes` is how they are cut."""
+
+    buffer: Tensor  # (n, D)
+    crossed: "torch.cuda.Event | None"  # None: they are there
+    sizes: Sequence[int]
+
+    def landed(self, *, lend: bool = False) -> NDArray[Any]:
+        """Waits for them. With `lend`, the page-locked memory itself. (n, D)"""
+        if self.crossed is None:
+            return self.buffer.numpy()
+        self.crossed.synchronize()
+        array: NDArray[Any] = self.buffer.numpy()
+        if lend and LENT.take(array):
+            return array
+        # NumPy asks for huge pages, torch does not: the first touch of fresh memory is what takes time here.
+        own = np.empty_like(array)
+        torch.from_numpy(own).copy_(self.buffer)  # with all threads
+        return own
 
 
-def locked(host: Tensor) -> Tensor:
-    """A copy in page-locked memory, from which a device fetches by itself."""
-    return _staging(host.shape, host.dtype).copy_(host)
+class Lent:
+    """How much page-locked memory takers have; it comes back when their arrays are gone, to be used again."""
+
+    def __init__(self) -> None:
+        self.bytes, self.lock = 0, threading.Lock()
+
+    def take(self, array: NDArray[Any]) -> bool:
+        with self.lock:
+            if self.bytes + array.nbytes > LENT_BYTES:
+                return False
+            self.bytes += array.nbytes
+        weakref.finalize(array, self._back, array.nbytes).atexit = False
+        return True
+
+    def _back(self, size: int) -> None:
+        with self.lock:
+            self.bytes -= size
+
+
+LENT = Lent()
+
+
+def send(rows: Tensor, sizes: Sequence[int]) -> Iterator[Piece]:
+    """Rows (N, D), cut along N into groups of neighbours of about PIECE_BYTES; they cross over in a stream of their own.
+
+    A piece begins to cross when it is taken from here.
+    """
+    most = PIECE_BYTES // max(rows.shape[1] * rows.element_size(), 1)
+    start = 0
+    aside = before = None
+    if rows.is_cuda:
+        before = torch.cuda.current_stream(rows.device)
+        aside = _aside(rows.device)
+        aside.wait_stream(before)
+    for group in grouped(sizes, most=most):
+        part = rows[start : start + sum(group)]  # (n, D)
+        start += len(part)
+        if aside is None:
+            yield Piece(part.cpu(), None, group)
+            continue
+        with torch.cuda.stream(aside):
+            buffer = staging(part.shape, part.dtype).copy_(part, non_blocking=True)
+            crossed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            crossed.record(aside)
+        rows.record_stream(aside)  # so that its memory is not used again before
+        yield Piece(buffer, crossed, group)
 
 
 def download(rows: Tensor, sizes: Sequence[int]) -> list[NDArray[Any]]:
     """float32 or float64 (N, D), cut along N into arrays of these sizes; neighbours share memory, one after another."""
     if not rows.is_cuda:
-        return _cut(rows.cpu().numpy(), sizes)
+        return cut(rows.cpu().numpy(), sizes)
     found: list[NDArray[Any]] = []
-    under_way: deque[tuple[Tensor, torch.cuda.Event, Sequence[int]]] = deque()
-    start = 0
-    for group in grouped(sizes, most=PIECE_BYTES // max(rows.shape[1] * rows.element_size(), 1)):
-        part = rows[start : start + sum(group)]  # (n, D)
-        start += len(part)
-        buffer = _staging(part.shape, part.dtype).copy_(part, non_blocking=True)
-        crossed = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        crossed.record(torch.cuda.current_stream(part.device))
-        under_way.append((buffer, crossed, group))
+    under_way: deque[Piece] = deque()
+    for piece in send(rows, sizes):
+        under_way.append(piece)
         if len(under_way) == AHEAD:
-            found += _landed(*under_way.popleft())
+            found += cut(under_way[0].landed(), under_way.popleft().sizes)
     while under_way:
-        found += _landed(*under_way.popleft())
+        found += cut(under_way[0].landed(), under_way.popleft().sizes)
     return found
 
 
@@ -64,24 +125,18 @@ def grouped(sizes: Sequence[int], *, most: int) -> Iterator[list[int]]:
         yield group
 
 
-def _landed(buffer: Tensor, crossed: torch.cuda.Event, sizes: Sequence[int]) -> list[NDArray[Any]]:
-    crossed.synchronize()
-    # NumPy asks for huge pages, torch does not: the first touch of fresh memory is what takes time here.
-    own = np.empty(tuple(buffer.shape), dtype=np.float64 if buffer.dtype == torch.float64 else np.float32)
-    torch.from_numpy(own).copy_(buffer)  # with all threads
-    return _cut(own, sizes)
-
-
-def _cut(array: NDArray[Any], sizes: Sequence[int]) -> list[NDArray[Any]]:
+def cut(array: NDArray[Any], sizes: Sequence[int]) -> list[NDArray[Any]]:
+    """One after another along the first axis."""
     ends = np.cumsum([0, *sizes]).tolist()
     return [array[start:end] for start, end in pairwise(ends)]
 
 
-def _staging(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Page-locked, unless empty, too large for that, or refused by the system: copies are then slower, not wrong."""
-    if 0 < math.prod(shape) * dtype.itemsize <= PIECE_BYTES and torch.cuda.is_available():
-        try:
-            return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
-        except RuntimeError:
-            pass
-    return torch.empty(tuple(shape), dtype=dtype)
+_ASIDE: dict[torch.device, "torch.cuda.Stream"] = {}
+
+
+def _aside(device: torch.device) -> "torch.cuda.Stream":
+    """The stream in which numbers leave a device."""
+    stream = _ASIDE.get(device)
+    if stream is None:
+        stream = _ASIDE.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+    return stream

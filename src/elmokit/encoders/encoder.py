@@ -2,9 +2,10 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, overload
 
@@ -12,11 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.batch import plan_batches
+from elmokit.batch import plan_batches, plan_windows
 from elmokit.encoders.batches import BatchRunner, Built
 from elmokit.encoders.columns import Columns
-from elmokit.encoders.places import FLOATS, batch_budget, pick_device, pick_dtype
-from elmokit.encoders.results import Choice, Embedding, Vectors, per_sentence, pooled, run_batches
+from elmokit.encoders.places import FLOATS, ahead_bytes, batch_budget, pick_device, pick_dtype
+from elmokit.encoders.results import (
+    Block,
+    Choice,
+    Embedding,
+    Vectors,
+    per_sentence,
+    pooled,
+    run_batches,
+    run_windows,
+)
 from elmokit.errors import InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.layers import LayerChoice, LayerStack
@@ -30,7 +40,7 @@ if TYPE_CHECKING:
 
 Layers = str | int | LayerChoice
 Context = Literal["both", "left", "right", "none"]
-AHEAD_BYTES = 256 << 20  # results held back at most while sentences of like length are brought together
+BLOCK_BYTES = 32 << 20  # vectors of a `Block` where a device does not make blocks itself
 SEES = {
     "both": "the words on both sides",
     "left": "the words to its left only",
@@ -56,6 +66,19 @@ class Hit(NamedTuple):
 
     place: int  # among the texts, from 0
     score: float  # the cosine
+
+
+class Call(NamedTuple):
+    """What a call asked for."""
+
+    choice: Choice
+    runner: BatchRunner
+    budget: int  # positions of a batch
+    numbers: int  # of a token's result
+
+    def window(self, itemsize: int) -> int:
+        """How many batches' results may be held back while sentences of like length are brought together."""
+        return min(max(ahead_bytes(self.runner.device) // (itemsize * self.numbers * self.budget), 1), 64)
 
 
 class Answer(NamedTuple):
@@ -243,7 +266,43 @@ class Encoder(ABC):
 
     def stream(self, sentences: Given, **options: Unpack[Options]) -> Iterator[Embedding]:
         """`encode_tokens` for input of any length: (sentence, vectors) pairs in input order, in bounded memory."""
-        return self._answer(sentences, per_sentence, default="average", options=options).results
+        return self._answer(sentences, per_sentence, default="average", options=options, lend=True).results
+
+    def blocks(
+        self, stretches: Iterable[list[Sentence]], *, stored: torch.dtype = torch.float32, **options: Unpack[Options]
+    ) -> Iterator[Block]:
+        """The vectors of whole stretches of sentences, for the writers of files; no block goes over a stretch's end.
+
+        Each stretch has batches of its own and begins with an empty word cache, so its vectors depend on nothing before
+        it. `stored` is float32 or float16. On CUDA a stretch begins before the one before it has ended.
+        """
+        call = self._call("average", options)
+        runner, normalise = call.runner, options.get("normalise", False)
+        if runner.device.type == "cuda":
+            yield from run_windows(
+                self._windows(stretches, call, stored.itemsize), runner, call.choice, normalise=normalise, dtype=stored
+            )
+            return
+        kind = np.float16 if stored == torch.float16 else np.float32
+        for stretch in stretches:
+            self.forget_words()
+            held: list[Embedding] = []
+            size = 0
+            for sentence, vectors in self.stream(stretch, **options):
+                held.append(Embedding(sentence, np.asarray(vectors, dtype=kind)))
+                size += held[-1].vectors.nbytes
+                if size >= BLOCK_BYTES:
+                    yield Block.of(held)
+                    held, size = [], 0
+            if held:
+                yield Block.of(held)
+
+    def _windows(
+        self, stretches: Iterable[list[Sentence]], call: "Call", itemsize: int
+    ) -> Iterator[list[list[tuple[int, Sentence]]]]:
+        for stretch in stretches:
+            self.forget_words()
+            yield from plan_windows(stretch, batch_tokens=call.budget, window=call.window(itemsize))
 
     def columns(
         self, text: str = "text", *, output: str = "vector", tokens: bool = False, **options: Unpack[Options]
@@ -333,28 +392,39 @@ class Encoder(ABC):
         *,
         default: str,
         options: Options,
+        lend: bool = False,
     ) -> "Answer":
         """Begins a call; nothing runs before its results are taken."""
+        call = self._call(default, options)
+        runner = call.runner
+        request = read_request(sentences, tokenizer=self.tokenizer)
+        normalise = options.get("normalise", False)
+        if shape is per_sentence and runner.device.type == "cuda":
+            windows = plan_windows(request.sentences, batch_tokens=call.budget, window=call.window(4))
+            results: Iterator[Embedding] = chain.from_iterable(
+                run_windows(windows, runner, call.choice, normalise=normalise, lend=lend)
+            )
+        else:
+            window = 64 if shape is pooled else call.window(4)
+            batches = plan_batches(request.sentences, batch_tokens=call.budget, window=window)
+            results = run_batches(batches, runner, call.choice, partial(shape, normalise=normalise))
+        if options.get("progress"):
+            from rich.console import Console
+            from rich.progress import track
+
+            results = iter(track(results, "embedding", total=request.total, console=Console(stderr=True)))
+        return Answer(results, request.single, call.choice, runner.device)
+
+    def _call(self, default: str, options: Options) -> "Call":
+        """What the options of a call come to."""
         if unknown := sorted(options.keys() - Options.__annotations__.keys()):
             hint = "; batches are cut by their tokens: use batch_tokens=" if "batch_size" in unknown else ""
             known = ", ".join(Options.__annotations__)
             raise TypeError(f"no option {unknown[0]!r}{hint}. The options are {known}")
         choice = Choice.of(options.get("layers"), options.get("mix"), default=default)
         runner = self.placed(options.get("device"), options.get("dtype"))
-        request = read_request(sentences, tokenizer=self.tokenizer)
         budget = batch_budget(options.get("batch_tokens"), runner.device)
-        axes = choice.axes(self.depth, self.width)
-        per_token = 1 if shape is pooled else 4 * int(np.prod(axes))  # bytes that a token's result takes
-        window = min(max(AHEAD_BYTES // (per_token * budget), 1), 64)
-        batches = plan_batches(request.sentences, batch_tokens=budget, window=window)
-        made = partial(shape, normalise=options.get("normalise", False))
-        results = run_batches(batches, runner, choice, made)
-        if options.get("progress"):
-            from rich.console import Console
-            from rich.progress import track
-
-            results = iter(track(results, "embedding", total=request.total, console=Console(stderr=True)))
-        return Answer(results, request.single, choice, runner.device)
+        return Call(choice, runner, budget, int(np.prod(choice.axes(self.depth, self.width))))
 
 
 def digest_of(described: object, tensors: Mapping[str, Tensor]) -> str:

@@ -68,3 +68,10 @@ def batch_budget(batch_tokens: int | None, device: torch.device) -> int:
     if batch_tokens < 1:
         raise InputError(f"batch_tokens is {batch_tokens}; at least 1 is needed")
     return batch_tokens
+
+
+def ahead_bytes(device: torch.device) -> int:
+    """Results that may wait at a time until the sentences before them are done."""
+    if device.type != "cuda":
+        return 256 << 20
+    return int(min(max(torch.cuda.get_device_properties(device).total_memory // 32, 128 << 20), 1 << 30))

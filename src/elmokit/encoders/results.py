@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.batch import in_order
-from elmokit.encoders._transfers import download, upload
+from elmokit.encoders._transfers import Piece, cut, download, send, upload
 from elmokit.encoders.batches import BatchRunner, Placed
 from elmokit.errors import InputError
 from elmokit.kernels.cpu.copies import as_array, take_rows
@@ -87,6 +88,106 @@ def run_batches(
                     yield position, Embedding(sentence, vectors)
 
     return in_order(results())
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some sentences, one after another, and their vectors in one array; what the writers of files take."""
+
+    sentences: list[Sentence]
+    vectors: Vectors  # (N * L, D): sentence by sentence, layer by layer, token by token
+    layers: tuple[int, ...]  # (L,) where the layers stay apart, else ()
+
+    def __iter__(self) -> Iterator[Embedding]:
+        L = math.prod(self.layers)
+        parts = cut(self.vectors, [L * len(sentence) for sentence in self.sentences])
+        for sentence, part in zip(self.sentences, parts, strict=True):
+            yield Embedding(sentence, part.reshape(*self.layers, len(sentence), part.shape[1]))
+
+    @classmethod
+    def of(cls, embeddings: Sequence[Embedding]) -> "Block":
+        """Embeddings brought together."""
+        shape = embeddings[0].vectors.shape
+        flat = [found.vectors.reshape(-1, shape[-1]) for found in embeddings]
+        return cls([found.sentence for found in embeddings], np.concatenate(flat), shape[:-2])
+
+
+def run_windows(
+    windows: Iterable[list[list[Placed]]],
+    runner: BatchRunner,
+    choice: Choice,
+    *,
+    normalise: bool = False,
+    dtype: torch.dtype | None = None,
+    lend: bool = True,
+    ahead: int = 1,
+) -> Iterator[Block]:
+    """The vectors of all sentences in the order of the input, brought into that order on the device.
+
+    For devices that work by themselves: `ahead` further windows are begun before the results of one are taken, so that
+    the device is never idle while its caller is at something else. `dtype` is what arrives, by default float32 (float64
+    stays). With `lend` arrays may be page-locked memory, of which little may be kept.
+    """
+    apply = choice.on(runner.device, runner.dtype)
+    under_way: deque[tuple[list[Sentence], tuple[int, ...], list[Piece]]] = deque()
+    for window in windows:
+        under_way.append(_begin_window(window, runner, apply, normalise=normalise, dtype=dtype))
+        if len(under_way) > ahead:
+            yield from _end_window(*under_way.popleft(), lend=lend)
+    while under_way:
+        yield from _end_window(*under_way.popleft(), lend=lend)
+
+
+@torch.inference_mode()
+def _begin_window(
+    window: list[list[Placed]],
+    runner: BatchRunner,
+    apply: Callable[[LayerStack], tuple[Tensor, Tensor]],
+    *,
+    normalise: bool,
+    dtype: torch.dtype | None,
+) -> tuple[list[Sentence], tuple[int, ...], list[Piece]]:
+    """Calls for everything and waits for nothing; the sentences, their layers and their vectors on the way."""
+    placed = sorted((item for batch in window for item in batch), key=lambda item: item[0])
+    first, sentences = placed[0][0], [sentence for _, sentence in placed]
+    counts = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    starts = np.cumsum(counts) - counts
+    rows: Tensor | None = None
+    layers: tuple[int, ...] = ()
+
+    def run(part: list[Placed]) -> None:
+        nonlocal rows, layers
+        values, _ = apply(runner.stack([sentence for _, sentence in part]))  # (..., B, T, D)
+        *axes, B, T, D = values.shape
+        layers, L = tuple(axes), math.prod(axes)
+        own = np.array([position - first for position, _ in part])
+        # (B, L, T), as are the rest: which are real, where they stand now and where they belong
+        real = np.broadcast_to((np.arange(T) < counts[own][:, None])[:, None], (B, L, T))
+        now = np.arange(L * B * T).reshape(L, B, T).transpose(1, 0, 2)
+        goal = (L * starts[own])[:, None, None] + np.arange(L)[:, None] * counts[own][:, None, None] + np.arange(T)
+        found = widened(take_rows(values.reshape(-1, D), upload(now[real], values.device)))  # (n, D)
+        if normalise:
+            found = _normalised(found)
+        if rows is None:
+            rows = found.new_empty(L * int(counts.sum()), D, dtype=dtype or found.dtype)
+        rows.index_copy_(0, upload(goal[real], values.device), found.to(rows.dtype))
+
+    for batch in window:
+        for _ in runner.fitted(batch, run):
+            pass
+    assert rows is not None
+    return sentences, layers, list(send(rows, (math.prod(layers) * counts).tolist()))
+
+
+def _end_window(
+    sentences: list[Sentence], layers: tuple[int, ...], pieces: list[Piece], *, lend: bool
+) -> Iterator[Block]:
+    """The vectors as they arrive."""
+    at = 0
+    for piece in pieces:
+        end = at + len(piece.sizes)
+        yield Block(sentences[at:end], piece.landed(lend=lend), layers)
+        at = end
 
 
 def per_sentence(values: Tensor, mask: Tensor, *, normalise: bool = False) -> list[Vectors]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from elmokit.batch import PackedOrder
 from elmokit.kernels import LstmState
 from elmokit.kernels.cpu.copies import as_array, sum_of, take_rows, zeros_of
+from elmokit.kernels.transfers import upload
 from elmokit.layers import LayerStack
 from elmokit.nn.char_cnn import TokenEncoder
 from elmokit.nn.lstm import LstmLayer
@@ -124,11 +125,11 @@ class Packing(PackedOrder):
     """The same on a device."""
 
     def places(self, device: torch.device) -> Tensor:
-        return torch.from_numpy(self.flat).to(device)
+        return upload(self.flat, device)
 
     def mask(self, device: torch.device) -> Tensor:
         """True at real positions. (B, T)"""
-        return torch.from_numpy(np.arange(len(self.steps)) < self.lengths[:, None]).to(device)
+        return upload(np.arange(len(self.steps)) < self.lengths[:, None], device)
 
     def unpack(self, layers: Sequence[Tensor], places: Tensor) -> Tensor:
         """Layers (R, N, P) to (L, B, T, R * P), zero at padding."""
@@ -150,7 +151,7 @@ class Packing(PackedOrder):
             if (array := as_array(values)) is not None:
                 array[:, padded] = 0
             else:
-                values = values.index_fill_(1, torch.from_numpy(padded).to(places.device), 0)
+                values = values.index_fill_(1, upload(padded, places.device), 0)
         return values.view(len(layers), B, T, R * P)
 
     def sort(self, state: Sequence[LstmState]) -> tuple[LstmState, ...]:
@@ -163,5 +164,5 @@ class Packing(PackedOrder):
 
 
 def _reorder(state: Sequence[LstmState], order: NDArray[np.int64]) -> tuple[LstmState, ...]:
-    rows = torch.from_numpy(order).to(state[0].h.device)
+    rows = upload(order, state[0].h.device)
     return tuple(LstmState(h.index_select(1, rows), c.index_select(1, rows)) for h, c in state)
