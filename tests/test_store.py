@@ -273,7 +273,7 @@ class TestResume:
             raise KilledError
 
         with monkeypatch.context() as patch:  # killed while the file was being finished
-            patch.setattr("elmokit.store.write.write_hdf5", fail)
+            patch.setattr("elmokit.store.write.make_file", fail)
             with pytest.raises(KilledError):
                 write_vectors(elmo, sentences[:125], out, options=self.OPTIONS)
         with pytest.raises(InputError, match="over other input"):

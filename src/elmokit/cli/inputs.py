@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elmokit.encoders import Encoder
     from elmokit.formats import Format, ReadReport
+    from elmokit.formats.ahead import Cutters
     from elmokit.index import Index
     from elmokit.text import Sentence, Tokenizer
+
+MUCH = 1 << 20  # bytes of text that are worth processes of their own
 
 
 def is_source(argument: str) -> bool:
@@ -67,6 +70,16 @@ def measure_inputs(arguments: Sequence[str]) -> int | None:
     return total
 
 
+def choose_workers(asked: int | None, arguments: Sequence[str], *, device: str) -> int:
+    """How many processes cut the text: those asked for, or some where a GPU would wait for one and there is much."""
+    from elmokit.formats.ahead import available_workers
+
+    if asked is not None:
+        return asked
+    size = measure_inputs(arguments)
+    return available_workers() // 2 if device == "cuda" and (size is None or size >= MUCH) else 0
+
+
 def name_inputs(arguments: Sequence[str], **reading: object) -> str:
     """The arguments' names, with a digest of their contents and of how they are read; nothing where one is a stream."""
     from elmokit.formats import expand_inputs
@@ -97,8 +110,9 @@ def read_inputs(
     field: str = "text",
     keep: Sequence[str] = (),
     report: "ReadReport | None" = None,
+    cutters: "Cutters | None" = None,
 ) -> "Iterator[Sentence]":
-    """The sentences of all arguments, in order; `keep` as in `read_sentences`."""
+    """The sentences of all arguments, in order; `keep` and `cutters` as in `read_sentences`."""
     from elmokit.formats import ReadReport, expand_inputs, read_sentences
     from elmokit.formats.read import sentences_of
     from elmokit.formats.streams import mend
@@ -115,6 +129,7 @@ def read_inputs(
                     keep=keep,
                     lines=lines,  # type: ignore[arg-type]
                     report=report,
+                    cutters=cutters,
                 )
             continue
         text, bad = mend(argument)  # bytes that are not UTF-8 reach Python as lone surrogates

@@ -200,6 +200,11 @@ class Encoder(ABC):
         """Whether the model reads only the beginning of this word."""
         return False
 
+    @property
+    def has_unknown(self) -> bool:
+        """Whether there may be words that the model knows nothing of."""
+        return type(self).unknown is not Encoder.unknown
+
     def unknown(self, word: str) -> bool:
         """Whether the model knows nothing of this word, so that its vector stands for no word in particular."""
         return False

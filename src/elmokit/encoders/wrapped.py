@@ -44,6 +44,10 @@ class Wrapped(Encoder):
     def overlong(self, word: str) -> bool:
         return self.encoder.overlong(word)
 
+    @property
+    def has_unknown(self) -> bool:
+        return self.encoder.has_unknown
+
     def unknown(self, word: str) -> bool:
         return self.encoder.unknown(word)
 

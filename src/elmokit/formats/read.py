@@ -1,12 +1,13 @@
 """Files, folders and patterns to sentences, whichever format the files have."""
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from elmokit.errors import InputError
+from elmokit.formats.ahead import Cutters
 from elmokit.formats.columns import read_columns
 from elmokit.formats.conllu import read_conllu
 from elmokit.formats.records import Unit, read_jsonl_with, require_fields, values_of
@@ -41,6 +42,7 @@ def read_sentences(
     treebank: bool = False,
     keep: Sequence[str] = (),
     report: ReadReport | None = None,
+    cutters: Cutters | None = None,
 ) -> Iterator[Sentence]:
     """The sentences of a file or, for '-', of standard input.
 
@@ -49,7 +51,8 @@ def read_sentences(
     column. With lines="paragraphs", a line, a field or a value is split into its sentences. Lists of tokens, CoNLL-U
     and column files keep their own tokens and sentences. `treebank` undoes the Penn Treebank's escapes in the tokens.
     `keep` names JSON fields or Parquet columns whose values go with each sentence (`Sentence.fields`); "file" is the
-    file's name, which every format has.
+    file's name, which every format has. `cutters` cut text in other processes, by the same tokenizer and `lines`;
+    their sentences have no offsets.
     """
     report = ReadReport() if report is None else report
     known = ("auto", *get_args(Format))
@@ -58,7 +61,7 @@ def read_sentences(
     if lines not in get_args(Lines):
         raise InputError(f"lines is {lines!r}; expected one of {', '.join(get_args(Lines))}")
     chosen = format_of(source) if format == "auto" else format
-    for sentence in _read(source, chosen, tokenizer, field, lines, tuple(keep), report):
+    for sentence in _read(source, chosen, tokenizer, field, lines, tuple(keep), report, cutters):
         yield _unescaped(sentence) if treebank else sentence
 
 
@@ -70,31 +73,36 @@ def _read(
     lines: Lines,
     keep: tuple[str, ...],
     report: ReadReport,
+    cutters: Cutters | None,
 ) -> Iterator[Sentence]:
     name = source_name(source)
 
-    def cut(unit: Unit, values: tuple[str, ...]) -> Iterator[Sentence]:
-        sentences = sentences_of(unit, tokenizer, lines=lines)
-        yield from (replace(sentence, fields=values) for sentence in sentences) if values else sentences
+    def cut(units: Iterable[tuple[Unit, tuple[str, ...]]]) -> Iterator[Sentence]:
+        if cutters is not None:
+            yield from cutters.sentences(units)
+            return
+        for unit, values in units:
+            sentences = sentences_of(unit, tokenizer, lines=lines)
+            yield from (replace(sentence, fields=values) for sentence in sentences) if values else sentences
+
+    def table() -> Iterator[tuple[Unit, tuple[str, ...]]]:
+        report.files += 1
+        for unit, own in read_parquet_with(source, keep, field=field, report=report):
+            report.lines += 1
+            report.blank_lines += not unit or (isinstance(unit, str) and unit.isspace())
+            yield unit, own
 
     if chosen not in ("jsonl", "parquet"):
         require_fields(keep, (), name)
     values = values_of({}, keep, name, name)  # of a file whose texts have no fields
     match chosen:
         case "text":
-            for line in read_lines(source, report=report):
-                yield from cut(line, values)
+            yield from cut((line, values) for line in read_lines(source, report=report))
         case "jsonl":
-            for unit, own in read_jsonl_with(
-                read_lines(source, report=report), keep, name=name, field=field, report=report
-            ):
-                yield from cut(unit, own)
+            lines_read = read_lines(source, report=report)
+            yield from cut(read_jsonl_with(lines_read, keep, name=name, field=field, report=report))
         case "parquet":
-            report.files += 1
-            for unit, own in read_parquet_with(source, keep, field=field, report=report):
-                report.lines += 1
-                report.blank_lines += not unit or (isinstance(unit, str) and unit.isspace())
-                yield from cut(unit, own)
+            yield from cut(table())
         case "conllu":
             for parsed in read_conllu(read_lines(source, report=report), name=name):
                 yield replace(parsed.sentence, fields=values)

@@ -25,7 +25,7 @@ import shutil
 import struct
 import sys
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -37,7 +37,8 @@ from elmokit.text import Sentence
 
 RECORDS, MANIFEST, LOCK = "records.bin", "manifest.json", "lock"
 HEADER = struct.Struct("<cQI")  # kind, length of the payload, CRC-32 of the payload
-PAYLOAD, COMMIT = b"S", b"C"
+PAYLOAD, SEVERAL, COMMIT = b"S", b"B", b"C"
+COUNT = struct.Struct("<I")  # of the results in one payload, in front of it
 RESTART = "repeat that run to finish it, or start again with --restart (restart=True)"
 
 
@@ -129,11 +130,19 @@ def disk_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_log(folder: Path, *, run: Mapping[str, Any], restart: bool, later: Collection[str] = ()) -> Iterator["Log"]:
+def open_log(
+    folder: Path,
+    *,
+    run: Mapping[str, Any],
+    restart: bool,
+    later: Collection[str] = (),
+    crc: Callable[..., int] = zlib.crc32,
+) -> Iterator["Log"]:
     """The log in a folder, resumed where it belongs to the same `run`, a new one where there is none or on `restart`.
 
     `run` is what must be the same for a run to be resumed; it is kept as JSON. `later` names settings in it that logs
     of earlier versions lack; those that are missing are in `Log.unrecorded`. The folder stays until `Log.discard`.
+    `crc` computes a CRC-32 as zlib does, perhaps sooner.
     """
     if not folder.parent.is_dir():
         raise InputError(f"{folder}: the folder {folder.parent} does not exist; create it first")
@@ -151,7 +160,7 @@ def open_log(folder: Path, *, run: Mapping[str, Any], restart: bool, later: Coll
                 file.truncate(0)
                 os.fsync(file.fileno())  # or old results could come back under the new settings after a power failure
                 write_text(manifest, json.dumps(run, indent=2))
-            yield Log(folder, file, unrecorded)
+            yield Log(folder, file, unrecorded, crc)
         finally:
             with contextlib.suppress(OSError):  # what was not committed does not count, and may not fit on the disk
                 file.close()
@@ -160,18 +169,28 @@ def open_log(folder: Path, *, run: Mapping[str, Any], restart: bool, later: Coll
 class Log:
     """Results on the disk, appended; `done` is the position at the last commit.
 
-    The file is a sequence of records: a header (kind, length, CRC-32) and a payload. A commit is a record of its own,
+    The file is a sequence of records: a header (kind, length, CRC-32) and a payload, of one result or of several. A commit is a record of its own,
     written when everything before it has reached the disk. What comes after the last commit is cut off on resuming.
     """
 
-    def __init__(self, folder: Path, file: BinaryIO, unrecorded: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        file: BinaryIO,
+        unrecorded: tuple[str, ...] = (),
+        crc: Callable[..., int] = zlib.crc32,
+    ) -> None:
         self.folder, self.unrecorded = folder, unrecorded
-        self._file = file
+        self._file, self._crc = file, crc
         self._recover()
 
     def append(self, payload: bytes) -> None:
         """One result for each sentence, in the order of the input."""
         self._write(PAYLOAD, payload)
+
+    def append_several(self, count: int, *payload: Any) -> None:
+        """The results of `count` sentences in one payload, given as buffers that follow each other."""
+        self._write(SEVERAL, COUNT.pack(count), *payload)
 
     def commit(self, position: Position) -> None:
         """Everything appended so far is on the disk before the commit is, and the commit before this returns."""
@@ -181,15 +200,24 @@ class Log:
         self.done = position
         self._end = self._file.tell()
 
-    def payloads(self) -> Iterator[bytes]:
+    @property
+    def end(self) -> int:
+        """Where the last commit ends in the file."""
+        return self._end
+
+    @property
+    def path(self) -> Path:
+        return self.folder / RECORDS
+
+    def payloads(self) -> Iterator[bytes | memoryview]:
         """All results up to the last commit, in order, from the disk."""
         found = 0
         with (self.folder / RECORDS).open("rb") as file:
-            while file.tell() < self._end and (record := _read(file)) is not None:
+            while file.tell() < self._end and (record := _read(file, self._crc)) is not None:
                 kind, payload = record
-                if kind == PAYLOAD:
-                    found += 1
-                    yield payload
+                if kind != COMMIT:
+                    found += _count(kind, payload)
+                    yield memoryview(payload)[COUNT.size :] if kind == SEVERAL else payload
         if found != self.done.sentences:
             raise FormatError(
                 f"{self.folder / RECORDS}: was damaged after result {found:,} of {self.done.sentences:,} while in use; "
@@ -201,10 +229,15 @@ class Log:
         self._file.close()
         shutil.rmtree(self.folder)
 
-    def _write(self, kind: bytes, payload: bytes) -> None:
+    def _write(self, kind: bytes, *payload: Any) -> None:
+        views = [memoryview(part).cast("B") for part in payload if memoryview(part).nbytes]
+        crc = 0
+        for view in views:
+            crc = self._crc(view, crc)
         with disk_errors(self.folder):
-            self._file.write(HEADER.pack(kind, len(payload), zlib.crc32(payload)))
-            self._file.write(payload)
+            self._file.write(HEADER.pack(kind, sum(map(len, views)), crc))
+            for view in views:
+                self._file.write(view)
 
     def _sync(self) -> None:
         with disk_errors(self.folder):
@@ -213,7 +246,7 @@ class Log:
 
     def _recover(self) -> None:
         """Read up to the first record that is not whole, and cut the file after the last good commit."""
-        self.done, self._end = _walk(self._file)
+        self.done, self._end = _walk(self._file, self._crc)
         self._file.truncate(self._end)
         self._file.seek(self._end)
 
@@ -228,13 +261,13 @@ def check_log(folder: Path) -> str:
     return f"as it was written up to sentence {done.sentences:,}" + (after if rest else "")
 
 
-def _walk(file: BinaryIO) -> tuple[Position, int]:
+def _walk(file: BinaryIO, crc: Callable[..., int] = zlib.crc32) -> tuple[Position, int]:
     """The last good commit before the first record that is not whole, and where it ends in the file."""
     done, end, found = Position(), 0, 0
     file.seek(0)
-    while (record := _read(file)) is not None:
-        if record[0] == PAYLOAD:
-            found += 1
+    while (record := _read(file, crc)) is not None:
+        if record[0] != COMMIT:
+            found += _count(*record)
             continue
         position = _position(record[1])
         if position is None or position.sentences != found:
@@ -243,17 +276,22 @@ def _walk(file: BinaryIO) -> tuple[Position, int]:
     return done, end
 
 
-def _read(file: BinaryIO) -> tuple[bytes, bytes] | None:
+def _count(kind: bytes, payload: memoryview | bytes) -> int:
+    """How many results a payload holds."""
+    return int.from_bytes(payload[: COUNT.size], "little") if kind == SEVERAL else 1
+
+
+def _read(file: BinaryIO, crc: Callable[..., int]) -> tuple[bytes, bytes] | None:
     """The next record, or None where there is no whole one."""
     head = file.read(HEADER.size)
     if len(head) < HEADER.size:
         return None
     kind, length, checksum = HEADER.unpack(head)
     # A damaged length may be huge: read no more than the file has.
-    if kind not in (PAYLOAD, COMMIT) or file.tell() + length > os.fstat(file.fileno()).st_size:
+    if kind not in (PAYLOAD, SEVERAL, COMMIT) or file.tell() + length > os.fstat(file.fileno()).st_size:
         return None
     payload = file.read(length)
-    return (kind, payload) if zlib.crc32(payload) == checksum else None
+    return (kind, payload) if crc(payload) == checksum else None
 
 
 def _position(payload: bytes) -> Position | None:

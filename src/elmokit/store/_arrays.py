@@ -20,17 +20,34 @@ from elmokit.store._records import Record
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip can hold: the same vectors make the same file
 
 
-def write_npz(path: Path, records: Iterable[Record], *, comment: str) -> None:
-    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
-        archive.comment = comment.encode()
-        for line, record in enumerate(records):
-            member = zipfile.ZipInfo(f"{line}.npy", date_time=EPOCH)
-            with archive.open(member, "w", force_zip64=record.vectors.nbytes > 1 << 30) as file:
+class NpzFile:
+    """One array per sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self.archive, self.line = zipfile.ZipFile(path, "w", allowZip64=True), 0
+
+    def add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            member = zipfile.ZipInfo(f"{self.line}.npy", date_time=EPOCH)
+            with self.archive.open(member, "w", force_zip64=record.vectors.nbytes > 1 << 30) as file:
                 np.lib.format.write_array(file, record.vectors, allow_pickle=False)
+            self.line += 1
+
+    def finish(self, comment: str) -> None:
+        self.archive.comment = comment.encode()
+        self.archive.close()
+
+    def close(self) -> None:
+        self.archive.close()
 
 
 def write_safetensors(
-    path: Path, records: Callable[[], Iterator[Record]], *, axes: tuple[int, ...], metadata: Mapping[str, str]
+    path: Path,
+    records: Callable[[], Iterator[Record]],
+    *,
+    axes: tuple[int, ...],
+    metadata: Mapping[str, str],
+    half: bool = False,
 ) -> None:
     """Two passes over the records, since sizes stand at the front of the file."""
     sentences = tokens = 0
@@ -42,9 +59,9 @@ def write_safetensors(
         "__metadata__": dict(metadata),
         "offsets": {"dtype": "I64", "shape": [sentences + 1], "data_offsets": [0, ends]},
         "vectors": {
-            "dtype": "F32",
+            "dtype": "F16" if half else "F32",
             "shape": [tokens, *axes],
-            "data_offsets": [ends, ends + 4 * tokens * int(np.prod(axes))],
+            "data_offsets": [ends, ends + (2 if half else 4) * tokens * int(np.prod(axes))],
         },
     }
     text = json.dumps(header).encode()
@@ -58,4 +75,4 @@ def write_safetensors(
             file.write(offset.to_bytes(8, "little"))
         for record in records():
             vectors = record.vectors if record.vectors.ndim == 2 else record.vectors.swapaxes(0, 1)  # (T, L, D)
-            file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+            file.write(np.ascontiguousarray(vectors, dtype="<f2" if half else "<f4").tobytes())

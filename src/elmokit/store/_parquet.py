@@ -1,21 +1,23 @@
 """Parquet: one row per token, so that a sentence of any length fits and any reader can filter.
 
 Columns: `sentence` (line number from 0), `position`, `token`, and `vector`, or `layer0`, `layer1`, ... where the layers
-are kept apart. Sentences without tokens have no row. Written row group by row group; no limit of its own. A thread
-writes a row group while the next one is computed, so that a GPU does not wait for it. Vectors are neither compressed
-nor looked up in a dictionary: both take time and save nothing.
+are kept apart. Sentences without tokens have no row. Written row group by row group; no limit of its own. Vectors are
+neither compressed nor looked up in a dictionary: both take time and save nothing.
 """
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count as count_from
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.errors import MissingExtraError
-from elmokit.store._records import Record
+from elmokit.store._parquet_file import ParquetFile
+from elmokit.store._records import Record, RecordBlock
+from elmokit.store._seal import OPEN, close_seal
 
 GROUP_BYTES = 32 << 20  # vectors per row group
 GROUP_ROWS = 1 << 15  # tokens are Python objects until they are written: small vectors must not make large groups
@@ -25,6 +27,7 @@ def load_pyarrow() -> tuple[Any, Any]:
     """pyarrow and its Parquet module, or the line that installs them."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("writing Parquet needs pyarrow", extra="parquet") from error
@@ -43,48 +46,104 @@ def read_metadata(path: Path, name: str) -> bytes | None:
 
 def write_parquet(
     path: Path,
-    records: Iterable[Record],
+    records: Iterable[Record | RecordBlock],
     *,
     axes: tuple[int, ...],
     metadata: Mapping[str, str],
     numbers: Iterable[int] | None = None,
+    half: bool = False,
 ) -> None:
-    """`axes` is the shape of one token's vectors: (D,) or (L, D); `numbers` are those of the sentences, else from 0."""
-    pa, pq = load_pyarrow()
-    width = axes[-1]
-    names = ["vector"] if len(axes) == 1 else [f"layer{k}" for k in range(axes[0])]
-    vector = pa.list_(pa.float32(), width)
-    columns = {"sentence": pa.int64(), "position": pa.int32(), "token": pa.string(), **dict.fromkeys(names, vector)}
-    schema = pa.schema(list(columns.items()), metadata=dict(metadata))
-    rows = min(max(GROUP_BYTES // (4 * int(np.prod(axes))), 1), GROUP_ROWS)
+    """`axes` is the shape of one token's vectors: (D,) or (L, D); `numbers` are those of the sentences, else from 0.
 
-    def table(parts: list[tuple[int, int, Record]]) -> Any:
-        lines = np.concatenate([np.full(len(r.tokens), line, dtype=np.int64) for line, _, r in parts])
-        places = np.concatenate([np.arange(at, at + len(r.tokens), dtype=np.int32) for _, at, r in parts])
-        tokens = pa.array([t.encode("utf-8", "replace").decode() for _, _, r in parts for t in r.tokens], pa.string())
-        joined = np.concatenate([r.vectors for _, _, r in parts], axis=-2).reshape(len(names), -1, width)  # (L, N, D)
-        flat = [pa.FixedSizeListArray.from_arrays(pa.array(layer.reshape(-1)), width) for layer in joined]
-        return pa.Table.from_arrays([pa.array(lines), pa.array(places), tokens, *flat], schema=schema)
+    With `half` vectors are float16. A record in `metadata` that is open for a checksum gets it.
+    """
+    with ParquetGroups(path, axes=axes, half=half) as groups:
+        given = count_from(0) if numbers is None else iter(numbers)
+        for record in records:
+            block = RecordBlock.of([record]) if isinstance(record, Record) else record
+            groups.add(block, np.fromiter(islice(given, len(block)), dtype=np.int64, count=len(block)))
+        groups.finish(metadata)
 
-    plain = ["sentence", "position", "token"]
-    packed = {**dict.fromkeys(plain, "snappy"), **dict.fromkeys((f"{name}.list.element" for name in names), "none")}
-    options = {"use_dictionary": plain, "write_statistics": plain, "compression": packed}
-    with pq.ParquetWriter(path, schema, **options) as writer, ThreadPoolExecutor(1) as thread:
-        held: list[tuple[int, int, Record]] = []
-        count = 0
-        written: Future[None] | None = None
-        for line, record in zip(count_from(0) if numbers is None else numbers, records, strict=False):
-            for at in range(0, len(record.tokens), rows):
-                part = slice(at, at + rows)
-                piece = Record(record.text, record.tokens[part], record.vectors[..., part, :])
-                held.append((line, at, piece))
-                count += len(piece.tokens)
-                if count >= rows:
-                    if written:
-                        written.result()  # memory holds two row groups, no more
-                    written = thread.submit(writer.write_table, table(held))
-                    held, count = [], 0
-        if written:
-            written.result()
-        if held:
-            writer.write_table(table(held))
+
+class ParquetGroups:
+    """Sentences to row groups: each ends with the sentence that fills it."""
+
+    def __init__(self, path: Path, *, axes: tuple[int, ...], half: bool = False) -> None:
+        self.pa, _ = load_pyarrow()
+        self.path = path
+        names = ["vector"] if len(axes) == 1 else [f"layer{k}" for k in range(axes[0])]
+        self.layers = len(names)
+        self.most = min(max(GROUP_BYTES // ((2 if half else 4) * int(np.prod(axes))), 1), GROUP_ROWS)
+        self.file = ParquetFile(path, self.pa, names, width=axes[-1], half=half, seal=OPEN)
+        self.held: list[_Part] = []
+        self.count = 0
+
+    def __enter__(self) -> "ParquetGroups":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.file.__exit__()
+
+    def add(self, block: RecordBlock, numbers: NDArray[np.int64]) -> None:
+        """`numbers` (S,) are those of the block's sentences."""
+        lengths = block.lengths  # (S,)
+        starts = np.cumsum(lengths) - lengths
+        sentences = np.repeat(numbers, lengths)  # (N,)
+        positions = np.arange(len(sentences)) - np.repeat(starts, lengths)
+        tokens = [token for sentence in block.tokens for token in sentence]
+        if self.layers == 1:
+            columns: list[NDArray[Any]] = [block.vectors]
+        else:
+            first = np.repeat(self.layers * starts, lengths) + positions
+            step = np.repeat(lengths, lengths)
+            columns = [block.vectors[first + k * step] for k in range(self.layers)]  # (N, D) each
+        begin = 0
+        for end in self._ends(lengths.tolist()):
+            part = slice(begin, end)
+            begin = end
+            self.held.append(_Part(sentences[part], positions[part], tokens[part], [c[part] for c in columns]))
+            if self.count >= self.most:
+                self._write()
+        if begin < len(tokens):
+            rest = slice(begin, None)
+            self.held.append(_Part(sentences[rest], positions[rest], tokens[rest], [c[rest] for c in columns]))
+
+    def _ends(self, lengths: list[int]) -> Iterator[int]:
+        """Where a row group is full, in tokens of the block; a sentence that fills several is cut."""
+        at = 0
+        for length in lengths:
+            while length:
+                piece = min(length, self.most)
+                at, length = at + piece, length - piece
+                self.count += piece
+                if self.count >= self.most:
+                    yield at
+
+    def _write(self) -> None:
+        held, self.held, self.count = self.held, [], 0
+        tokens = [token for part in held for token in part.tokens]
+        try:
+            column = self.pa.array(tokens, self.pa.string())
+        except UnicodeEncodeError:  # lone surrogates
+            column = self.pa.array([token.encode("utf-8", "replace").decode() for token in tokens], self.pa.string())
+        vectors = [[part.columns[k] for part in held] for k in range(self.layers)]
+        sentences = np.concatenate([part.sentences for part in held])
+        positions = np.concatenate([part.positions for part in held]).astype(np.int32)
+        self.file.write_group(sentences, positions, column, vectors)
+
+    def finish(self, metadata: Mapping[str, str]) -> None:
+        """The rest and the footer."""
+        if self.held:
+            self._write()
+        if self.file.finish(metadata):
+            close_seal(self.path, self.file.crc)
+
+
+class _Part(NamedTuple):
+    sentences: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    tokens: list[str]
+    columns: list[NDArray[Any]]

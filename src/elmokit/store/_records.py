@@ -1,11 +1,13 @@
 """A sentence with its vectors as it goes to disk, and an index of all sentences of a file."""
 
 import json
+import math
 import sqlite3
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,62 @@ class Record(NamedTuple):
         return cls(text, tuple(tokens), vectors)
 
 
+BLOCK = 0xFFFFFFFF  # in place of that length: several sentences
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Sentences one after another, with their vectors in one array."""
+
+    texts: list[str]
+    tokens: list[tuple[str, ...]]
+    vectors: NDArray[Any]  # (N * L, D) float32 or float16: sentence by sentence, layer by layer, token by token
+    layers: tuple[int, ...]  # (L,), or () for one vector a token
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sentence."""
+        return np.fromiter(map(len, self.tokens), dtype=np.int64, count=len(self.tokens))
+
+    def __iter__(self) -> Iterator[Record]:
+        L, D = math.prod(self.layers), self.vectors.shape[1]
+        at = 0
+        for text, tokens in zip(self.texts, self.tokens, strict=True):
+            end = at + L * len(tokens)
+            yield Record(text, tokens, self.vectors[at:end].reshape(*self.layers, len(tokens), D))
+            at = end
+
+    def pack(self) -> tuple[bytes, NDArray[Any]]:
+        """Two buffers that `unpack` reads."""
+        kind = "f2" if self.vectors.dtype == np.float16 else "f4"
+        meta = json.dumps([self.texts, self.tokens, self.layers, self.vectors.shape[1], kind]).encode()
+        return META.pack(BLOCK) + META.pack(len(meta)) + meta, np.ascontiguousarray(self.vectors, dtype=f"<{kind}")
+
+    @classmethod
+    def unpack(cls, payload: bytes | memoryview) -> "RecordBlock":
+        """Also a single sentence, as `Record.pack` wrote it."""
+        if META.unpack_from(payload) != (BLOCK,):
+            return cls.of([Record.unpack(bytes(payload))])
+        try:
+            (length,) = META.unpack_from(payload, META.size)
+            start = 2 * META.size
+            texts, tokens, layers, width, kind = json.loads(bytes(payload[start : start + length]))
+            vectors = np.frombuffer(payload, dtype={"f2": "<f2", "f4": "<f4"}[kind], offset=start + length)
+            return cls(texts, list(map(tuple, tokens)), vectors.reshape(-1, width), tuple(layers))
+        except (ValueError, TypeError, KeyError, RecursionError, struct.error) as error:
+            raise FormatError(f"stored sentences cannot be read ({error}); start again with --restart") from error
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "RecordBlock":
+        """Records brought together."""
+        shape = records[0].vectors.shape
+        vectors = np.concatenate([record.vectors.reshape(-1, shape[-1]) for record in records])
+        return cls([r.text for r in records], [r.tokens for r in records], vectors, shape[:-2])
+
+
 class Place(NamedTuple):
     text: str
     line: int
@@ -55,10 +113,16 @@ class SentenceIndex:
         self.database.execute("CREATE TABLE sentences (text BLOB PRIMARY KEY, line INTEGER) WITHOUT ROWID")
 
     def add(self, text: str, line: int) -> None:
+        self.add_all([text], line)
+
+    def add_all(self, texts: Sequence[str], line: int) -> None:
+        """Sentences that stand one after another, from this line on."""
         # As bytes: lone surrogates are text to Python and to JSON, but not to SQLite.
-        stored = text.encode("utf-8", "surrogatepass")
-        self.database.execute("INSERT OR REPLACE INTO sentences VALUES (?, ?)", (stored, line))
-        self.added += 1
+        rows = [(text.encode("utf-8", "surrogatepass"), line + k) for k, text in enumerate(texts)]
+        self.database.execute("BEGIN")
+        self.database.executemany("INSERT OR REPLACE INTO sentences VALUES (?, ?)", rows)
+        self.database.execute("COMMIT")
+        self.added += len(texts)
 
     @property
     def duplicates(self) -> int:

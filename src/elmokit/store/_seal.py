@@ -4,8 +4,9 @@ All four formats keep their record as plain bytes, so one rule serves them all.
 """
 
 import re
-import zlib
 from pathlib import Path
+
+from elmokit.native.checksums import crc32
 
 BLANK = "crc32-________"  # what a record holds until its file is written
 # The checksum in a record, also in JSON inside JSON, and with one byte changed.
@@ -16,20 +17,56 @@ CHUNK = 1 << 20
 
 def seal(path: Path) -> None:
     """Puts the checksum into a file whose record holds BLANK; if a text holds the same entry, there will be none."""
-    places = _find(path, OPEN)
-    if len(places) == 1:
-        with path.open("r+b") as file:
-            file.seek(places[0])
-            entry = file.read(64)
-            at = places[0] + entry.index(BLANK.encode())
-            file.seek(at)
-            file.write(f"crc32-{_crc(path, at):08x}".encode())
+    found, at, kept, crc = set(), 0, b"", 0
+    with path.open("rb") as file:
+        while data := file.read(CHUNK):
+            crc = crc32(data, crc)  # BLANK still stands where the checksum will
+            joined = kept + data
+            if joined.find(BLANK.encode()) >= 0:
+                found |= {at - len(kept) + match.start() for match in OPEN.finditer(joined)}
+            at += len(data)
+            kept = joined[-64:]
+    if len(found) == 1:
+        close_seal(path, crc, near=found.pop())
+
+
+def close_seal(path: Path, crc: int, *, near: int | None = None) -> None:
+    """Puts this checksum where BLANK stands; without `near`, at its last place."""
+    with path.open("r+b") as file:
+        if near is None:
+            size = file.seek(0, 2)
+            while near is None and size > 0:
+                size -= CHUNK
+                file.seek(max(size, 0))
+                found = file.read(CHUNK + 64).rfind(BLANK.encode())
+                near = max(size, 0) + found if found >= 0 else None
+            assert near is not None
+        file.seek(near)
+        at = near + file.read(64).index(BLANK.encode())
+        file.seek(at)
+        file.write(f"crc32-{crc:08x}".encode())
 
 
 def is_as_sealed(path: Path, checksum: str) -> bool:
     """Whether a file is as it was written; `checksum` is what its record says."""
     places = _find(path, re.compile(re.escape(checksum.encode())))
     return len(checksum) == len(BLANK) and any(f"crc32-{_crc(path, at):08x}" == checksum for at in places)
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file holds its own checksum, found without a look at what the file says of itself."""
+    checksums = set()
+    for at in _find(path, re.compile(rb'checksum\\?": \\?"crc32-[0-9a-f]{8}')):
+        with path.open("rb") as file:
+            file.seek(at)
+            entry = file.read(64)
+        checksums.add(entry[entry.index(b"crc32-") :][: len(BLANK)].decode())
+    return any(is_as_sealed(path, checksum) for checksum in checksums)
+
+
+def is_open(path: Path) -> bool:
+    """Whether a record of the file still waits for its checksum."""
+    return bool(_find(path, OPEN))
 
 
 def holds_seal(path: Path) -> bool:
@@ -55,5 +92,5 @@ def _crc(path: Path, blank: int) -> int:
         while data := file.read(min(CHUNK, blank - file.tell()) if file.tell() < blank else CHUNK):
             if file.tell() - len(data) == blank:
                 data = BLANK.encode() + data[len(BLANK) :]
-            crc = zlib.crc32(data, crc)
+            crc = crc32(data, crc)
     return crc

@@ -7,7 +7,7 @@ of it (`forget_sentences`); HDF5 itself takes about 400 bytes and a tenth of a m
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from elmokit.store._records import Record, SentenceIndex
 
 INDEX = "sentence_to_index"
+ROOM = 64  # bytes by which a record may grow
+FRONT = 1 << 20  # bytes at the beginning of a file, where its attribute stands
 LARGEST_STRING = 1 << 20  # bytes of JSON written as the older tools did; a larger one goes to disk piece by piece
 # HDF5 reads '/' as a path, '.' as the group itself, and ends names at NUL.
 REPLACED = str.maketrans({"/": "\u2215", "\x00": "\u2400"})
@@ -29,36 +31,56 @@ def sentence_key(text: str) -> str:
     return "\u2024" if clean == "." else clean
 
 
-def write_hdf5(
-    path: Path,
-    records: Iterable[Record],
-    index: SentenceIndex,
-    *,
-    attributes: Mapping[str, str],
-    sentence_keys: bool = False,
-    forget: bool = False,
-) -> None:
-    """`sentence_keys`: keyed by the sentence, duplicates once, empty ones not at all, and no index."""
-    with _Draft(path, "w+b") as draft, h5py.File(draft, "w") as file:
-        for name, value in attributes.items():
-            file.attrs[name] = value
-        datasets = _Datasets(file)
-        for line, record in enumerate(records):
-            if not sentence_keys:
-                datasets.write(str(line), record.vectors)
-            elif record.text and index.last_line(record.text) == line:
-                datasets.write(sentence_key(record.text), record.vectors)
-            draft.check()
-        if sentence_keys or forget:
-            return
-        size = sum(len(piece) for piece in _json_pieces(index))
-        if size <= LARGEST_STRING:
-            file.create_dataset(INDEX, (1,), dtype=h5py.string_dtype())[0] = b"".join(_json_pieces(index))
-            return
-        offset = datasets.reserve(INDEX, size)
-    with path.open("r+b") as plain:  # straight to where HDF5 will find it: nobody has to hold it all
-        plain.seek(offset)
-        plain.writelines(_json_pieces(index))
+class Hdf5File:
+    """Datasets one after another, then the index of sentences."""
+
+    def __init__(
+        self, path: Path, *, attribute: tuple[str, str], sentence_keys: bool = False, forget: bool = False
+    ) -> None:
+        """`sentence_keys`: keyed by the sentence, duplicates once, empty ones not at all, and no index.
+
+        `attribute` is a name and a text that `finish` puts another one over, at most ROOM longer: HDF5 may never end
+        reading a damaged file whose attributes were added late.
+        """
+        self.path, self.sentence_keys, self.forget = path, sentence_keys, forget
+        self.line = 0
+        self.draft = _Draft(path, "w+b")
+        self.file = h5py.File(self.draft, "w")
+        self.text = attribute[1] + " " * ROOM
+        self.file.attrs[attribute[0]] = self.text
+        self.datasets = _Datasets(self.file)
+
+    def add(self, records: Iterable[Record], index: SentenceIndex) -> None:
+        """With `sentence_keys` the index holds all sentences already."""
+        for record in records:
+            if not self.sentence_keys:
+                self.datasets.write(str(self.line), record.vectors)
+            elif record.text and index.last_line(record.text) == self.line:
+                self.datasets.write(sentence_key(record.text), record.vectors)
+            self.draft.check()
+            self.line += 1
+
+    def finish(self, text: str, index: SentenceIndex) -> None:
+        offset = None
+        if not self.sentence_keys and not self.forget:
+            size = sum(len(piece) for piece in _json_pieces(index))
+            if size <= LARGEST_STRING:
+                self.file.create_dataset(INDEX, (1,), dtype=h5py.string_dtype())[0] = b"".join(_json_pieces(index))
+            else:
+                offset = self.datasets.reserve(INDEX, size)
+        self.close()
+        with self.path.open("r+b") as plain:
+            if offset is not None:  # straight to where HDF5 will find it: nobody has to hold it all
+                plain.seek(offset)
+                plain.writelines(_json_pieces(index))
+            begin, stored = self.text.encode(), text.encode()
+            plain.seek(0)
+            plain.seek(plain.read(FRONT).index(begin))
+            plain.write(stored + b" " * (len(begin) - len(stored)))
+
+    def close(self) -> None:
+        self.file.close()
+        self.draft.__exit__()
 
 
 def read_attribute(path: Path, name: str) -> bytes | None:
@@ -117,12 +139,14 @@ class _Datasets:
         self.creation.set_obj_track_times(False)  # the same vectors make the same file
         self.link = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         self.link.set_char_encoding(h5py.h5t.CSET_UTF8)
+        self.kinds = {2: (h5py.h5t.IEEE_F16LE, "<f2"), 4: (h5py.h5t.IEEE_F32LE, "<f4")}
 
-    def write(self, key: str, vectors: NDArray[np.float32]) -> None:
+    def write(self, key: str, vectors: NDArray[Any]) -> None:
         space = h5py.h5s.create_simple(vectors.shape)
-        dataset = h5py.h5d.create(self.group, key.encode(), h5py.h5t.IEEE_F32LE, space, self.creation, self.link)
+        kind, stored = self.kinds[vectors.dtype.itemsize]
+        dataset = h5py.h5d.create(self.group, key.encode(), kind, space, self.creation, self.link)
         if vectors.size:
-            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(vectors, dtype="<f4"))
+            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(vectors, dtype=stored))
 
     def reserve(self, key: str, size: int) -> int:
         """Room in the file for one string of that many bytes; where it begins."""

@@ -17,7 +17,7 @@ from elmokit import __version__
 from elmokit.config import Count, parse_json, plain
 from elmokit.errors import FormatError
 from elmokit.store._parquet import read_metadata
-from elmokit.store._seal import BLANK, holds_seal, is_as_sealed
+from elmokit.store._seal import BLANK, holds_seal, is_open, is_sealed
 from elmokit.store.hdf5 import read_attribute
 
 KEY = "elmokit"
@@ -35,6 +35,7 @@ class Provenance:
     arithmetic: str = ""
     normalise: bool = False
     batch_tokens: int | None = None
+    vectors: str = "float32"  # their type in the file
     keys: str = ""  # HDF5: other keys than line numbers, no index of sentences
     input: str = ""  # its name and a digest
     sentences: Count = 0
@@ -71,14 +72,19 @@ def read_provenance(path: str | Path) -> Provenance | None:
 def verify_vectors(path: str | Path) -> bool:
     """Compares a file of vectors with its checksum; False where it has none. Damage is a FormatError."""
     path = Path(path)
+    if path.is_file() and is_sealed(path):
+        return True
+    # A damaged file is not opened by its library where that can be avoided: HDF5 may go round in it for ever.
+    damaged = FormatError(f"{path}: not as it was written (its checksum does not fit); copy or embed it again")
+    sealed = path.is_file() and holds_seal(path)
+    if sealed and not is_open(path):
+        raise damaged
     stored = read_provenance(path)
     if stored is not None and stored.checksum == BLANK:
         return False
-    if (stored is None or not stored.checksum) and not holds_seal(path):
-        return False
-    if stored is None or not is_as_sealed(path, stored.checksum):
-        raise FormatError(f"{path}: not as it was written (its checksum does not fit); copy or embed it again")
-    return True
+    if (stored is not None and stored.checksum) or sealed:
+        raise damaged
+    return False
 
 
 def _zip_comment(path: Path) -> bytes | None:

@@ -1,14 +1,16 @@
 """Vectors to disk: a stream of any length in flat memory, through any number of kills, to a whole file or none."""
 
-import contextlib
+import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 
 from elmokit.encoders.encoder import Encoder, Layers
@@ -17,16 +19,19 @@ from elmokit.encoders.results import Choice
 from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats.atomic import atomic_path
 from elmokit.formats.given import Given, read_request
-from elmokit.formats.resumable import Log, disk_errors, open_log, read_chunks
-from elmokit.store._arrays import write_npz, write_safetensors
-from elmokit.store._parquet import load_pyarrow, write_parquet
-from elmokit.store._records import Record, SentenceIndex
-from elmokit.store._seal import BLANK, seal
-from elmokit.store.hdf5 import write_hdf5
-from elmokit.store.provenance import KEY, Provenance, read_provenance, verify_vectors
+from elmokit.formats.resumable import Chunk, Log, disk_errors, open_log, read_chunks
+from elmokit.native.checksums import crc32
+from elmokit.store._finish import Follower, Target, make_file
+from elmokit.store._parquet import load_pyarrow
+from elmokit.store._records import RecordBlock
+from elmokit.store._seal import BLANK
+from elmokit.store.provenance import Provenance, read_provenance, verify_vectors
 from elmokit.text import Sentence
 
-SUFFIXES = (".h5", ".hdf5", ".parquet", ".npz", ".safetensors")
+HDF5 = (".h5", ".hdf5")
+SUFFIXES = (*HDF5, ".parquet", ".npz", ".safetensors")
+TYPES = ("float32", "float16")
+BLOCKS_AHEAD = 6  # blocks of vectors that wait for the disk at most
 CHUNK_BATCHES = 16  # batches between two commits: what a kill can cost
 
 
@@ -39,6 +44,7 @@ class StoreOptions:
     device: str | torch.device | None = None
     dtype: str | None = None
     normalise: bool = False
+    vectors: Literal["float32", "float16"] = "float32"  # in the file
     use_sentence_keys: bool = False  # HDF5: key by sentence instead of line number
     forget_sentences: bool = False  # HDF5: leave `sentence_to_index` out
 
@@ -69,6 +75,7 @@ def write_vectors(
     overwrite: bool = False,
     seen: Callable[[int], None] = lambda n: None,
     told: Callable[[StoreReport], None] = lambda report: None,
+    beside: bool = False,
 ) -> StoreReport:
     """Embed the sentences into a .h5, .hdf5, .parquet, .npz or .safetensors file.
 
@@ -80,18 +87,20 @@ def write_vectors(
     overwrite  write the file again, even if it is finished
     seen       is called with the number of sentences in each chunk that is done
     told       is called with the report when the work begins and after each chunk
+    beside     a process of its own makes the file while vectors are computed: for devices quicker than a disk
     """
     target, options = Path(path), options or StoreOptions()
     check_target(target)
     request = read_request(sentences, tokenizer=encoder.tokenizer)
     if request.single:
         raise InputError("one string was given, expected a list of sentences, a generator or a Path")
+    if options.vectors not in TYPES:
+        raise InputError(f"vectors is {options.vectors!r}; expected one of {', '.join(TYPES)}")
     choice = Choice.of(options.layers, None, default="average")
-    axes = choice.axes(encoder.depth, encoder.width)
     report = StoreReport()
     made = _provenance(encoder, options, name)
     folder = target.with_name(target.name + ".partial")
-    with open_log(folder, run=_run_of(encoder, options), restart=restart, later=("arithmetic",)) as log:
+    with open_log(folder, run=_run_of(encoder, options), restart=restart, later=("arithmetic",), crc=crc32) as log:
         if not (log.done.sentences or restart or overwrite):
             stored = _finished(target, made)
             if stored is not None:
@@ -106,34 +115,33 @@ def write_vectors(
                 stacklevel=2,
             )
             made = replace(made, arithmetic=f"not recorded, then {made.arithmetic}")
+        made_of = Target(
+            target.suffix.lower(),
+            choice.axes(encoder.depth, encoder.width),
+            made.to_json(),
+            half=options.vectors == "float16",
+            layers=str(options.layers),
+            sentence_keys=options.use_sentence_keys and target.suffix.lower() in HDF5,
+            forget=options.forget_sentences,
+        )
         report.resumed_at = log.done.sentences
         told(report)
-        _fill(log, encoder, request.sentences, options, report, seen=seen, told=told)
-        made = replace(made, sentences=report.sentences, tokens=report.tokens)
-        kept = {KEY: made.to_json()}
+        draft = folder / "draft"
+        followed = beside and made_of.can_follow
+        with Follower(log.path, draft, made_of) if followed else nullcontext() as follower:
+            _fill(log, encoder, request.sentences, options, report, seen=seen, told=told, follower=follower)
+            record = replace(made, sentences=report.sentences, tokens=report.tokens).to_json()
+            duplicates = None if follower is None else follower.finish(record)
 
-        def records() -> Iterator[Record]:
-            return map(Record.unpack, log.payloads())
+        def blocks() -> Iterator[RecordBlock]:
+            return map(RecordBlock.unpack, log.payloads())
 
-        with (
-            disk_errors(target, RuntimeError, sqlite3.Error),
-            contextlib.closing(SentenceIndex(folder / "sentences.sqlite")) as index,
-        ):
-            for line, record in enumerate(records()):
-                index.add(record.text, line)
-            report.duplicates = index.duplicates
-            with atomic_path(target) as draft:
-                match target.suffix.lower():
-                    case ".parquet":
-                        write_parquet(draft, records(), axes=axes, metadata=kept)
-                    case ".npz":
-                        write_npz(draft, records(), comment=kept[KEY])
-                    case ".safetensors":
-                        write_safetensors(draft, records, axes=axes, metadata={"layers": made.layers, **kept})
-                    case _:
-                        keys, forget = options.use_sentence_keys, options.forget_sentences
-                        write_hdf5(draft, records(), index, attributes=kept, sentence_keys=keys, forget=forget)
-                seal(draft)
+        with disk_errors(target, RuntimeError, sqlite3.Error), atomic_path(target) as part:
+            if duplicates is None:
+                duplicates = make_file(part, made_of, folder / "sentences.sqlite", blocks, record)
+            else:
+                os.replace(draft, part)
+            report.duplicates = duplicates
         log.discard()
     return report
 
@@ -167,8 +175,9 @@ def _fill(
     *,
     seen: Callable[[int], None],
     told: Callable[[StoreReport], None],
+    follower: Follower | None,
 ) -> None:
-    """Embed what the log does not have yet.
+    """Embed what the log does not have yet. A thread writes to the log while the next vectors are computed.
 
     The word cache starts empty in each chunk, so a resumed run makes the same batches, and with them the same
     roundings, as one that was never killed.
@@ -176,25 +185,86 @@ def _fill(
     device = encoder.device if options.device is None else pick_device(options.device)
     budget = batch_budget(options.batch_tokens, device)
     what = f"{log.folder} holds an unfinished run over other input"
-    for chunk in read_chunks(sentences, tokens=budget * CHUNK_BATCHES, done=log.done, what=what):
-        for sentence in chunk.sentences:
-            _count(report, sentence, encoder)
-        if not chunk.done:
-            encoder.forget_words()
-            stream = encoder.stream(
-                chunk.sentences,
-                layers=options.layers,
-                batch_tokens=budget,
-                device=options.device,
-                dtype=options.dtype,
-                normalise=options.normalise,
-            )
-            for sentence, vectors in stream:
-                vectors = np.asarray(vectors, dtype=np.float32)
-                log.append(Record(text_of(sentence), sentence.tokens, vectors).pack())
-            log.commit(chunk.end)
+    waiting: deque[Chunk] = deque()  # chunks whose vectors are not all there yet
+    if follower is not None:
+        follower.tell(log.end)
+
+    def stretches() -> Iterator[list[Sentence]]:
+        for chunk in read_chunks(sentences, tokens=budget * CHUNK_BATCHES, done=log.done, what=what):
+            _count(report, chunk.sentences, encoder)
+            if chunk.done:
+                seen(len(chunk.sentences))
+                told(report)
+            else:
+                waiting.append(chunk)
+                yield chunk.sentences
+
+    blocks = encoder.blocks(
+        stretches(),
+        stored=torch.float16 if options.vectors == "float16" else torch.float32,
+        layers=options.layers,
+        batch_tokens=budget,
+        device=options.device,
+        dtype=options.dtype,
+        normalise=options.normalise,
+    )
+
+    def committed(chunk: Chunk) -> None:
         seen(len(chunk.sentences))
         told(report)
+
+    with LogWriter(log, follower, committed) as writer:
+        done = 0  # sentences of the first chunk that waits
+        for block in blocks:
+            texts, tokens = list(map(text_of, block.sentences)), [sentence.tokens for sentence in block.sentences]
+            writer.append(RecordBlock(texts, tokens, block.vectors, block.layers))
+            done += len(texts)
+            if done == len(waiting[0].sentences):
+                writer.commit(waiting.popleft())
+                done = 0
+
+
+class LogWriter:
+    """Blocks and commits to a log, in order, by a thread of its own; a second one sums them up meanwhile.
+
+    What was handed over is written, even if the block of code that hands it over ends with an error.
+    """
+
+    def __init__(self, log: Log, follower: Follower | None, committed: Callable[[Chunk], None]) -> None:
+        self.log, self.follower, self.committed = log, follower, committed
+        self._thread = ThreadPoolExecutor(1)
+        self._under_way: deque[tuple[Chunk | None, Future[None]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._thread.shutdown()
+        with suppress(Exception) if kind is not None else nullcontext():
+            self._settle(0)
+
+    def append(self, block: RecordBlock) -> None:
+        self._settle(BLOCKS_AHEAD)
+        self._under_way.append((None, self._thread.submit(self._append, block)))
+
+    def commit(self, chunk: Chunk) -> None:
+        self._under_way.append((chunk, self._thread.submit(self._commit, chunk)))
+
+    def _append(self, block: RecordBlock) -> None:
+        self.log.append_several(len(block), *block.pack())
+
+    def _commit(self, chunk: Chunk) -> None:
+        self.log.commit(chunk.end)
+        if self.follower is not None:
+            self.follower.tell(self.log.end)
+
+    def _settle(self, most: int) -> None:
+        """Waits until at most so much is under way, and says what was committed."""
+        while self._under_way and (len(self._under_way) > most or self._under_way[0][1].done()):
+            chunk, future = self._under_way.popleft()
+            future.result()
+            if chunk is not None:
+                self.committed(chunk)
 
 
 def text_of(sentence: Sentence) -> str:
@@ -202,13 +272,16 @@ def text_of(sentence: Sentence) -> str:
     return (" ".join(sentence.tokens) if sentence.text is None else sentence.text).strip()
 
 
-def _count(report: StoreReport, sentence: Sentence, encoder: Encoder) -> None:
-    report.sentences += 1
-    report.tokens += len(sentence)
-    report.empty += len(sentence) == 0
-    report.longest = max(report.longest, len(sentence))
-    report.overlong_words += sum(map(encoder.overlong, sentence.tokens))
-    report.unknown_words += sum(map(encoder.unknown, sentence.tokens))
+def _count(report: StoreReport, sentences: Sequence[Sentence], encoder: Encoder) -> None:
+    short = (encoder.longest_word or 0) // 4  # no word of so many characters is too long, whatever they are
+    for sentence in sentences:
+        size = len(sentence)
+        report.tokens += size
+        report.empty += size == 0
+        report.longest = max(report.longest, size)
+        report.overlong_words += sum(encoder.overlong(word) for word in sentence.tokens if len(word) > short)
+        report.unknown_words += sum(map(encoder.unknown, sentence.tokens)) if encoder.has_unknown else 0
+    report.sentences += len(sentences)
 
 
 def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
@@ -222,6 +295,7 @@ def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:
         "dtype": str(options.dtype or encoder.dtype),
         "normalise": options.normalise,
         "arithmetic": _arithmetic(encoder, options),
+        **({} if options.vectors == "float32" else {"vectors": options.vectors}),
     }
 
 
@@ -242,6 +316,7 @@ def _provenance(encoder: Encoder, options: StoreOptions, name: str) -> Provenanc
         arithmetic=_arithmetic(encoder, options),
         normalise=options.normalise,
         batch_tokens=options.batch_tokens,
+        vectors=options.vectors,
         keys=", ".join(keys),
         input=name,
         checksum=BLANK,

@@ -4,15 +4,12 @@ A worker numbers the distinct words of its block only; the parent joins the numb
 the outcome does not depend on how many workers there are.
 """
 
-import os
-import signal
-import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
@@ -20,15 +17,14 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
 from elmokit.formats import ReadReport, read_jsonl
+from elmokit.formats.ahead import available_workers as available_workers
+from elmokit.formats.ahead import start_worker
 from elmokit.formats.streams import decode
 from elmokit.pretrain.corpus.text import Block, Reading
 from elmokit.text import unescape_treebank
 from elmokit.text.sentence import WhitespaceTokenizer
 
 Tokens = Sequence[str]
-
-# A worker holds some 80 MB while it tokenises a block: this many stay under 2 GB beside the parent.
-MOST_WORKERS = 16
 
 
 class EncodedBlock(NamedTuple):
@@ -54,7 +50,7 @@ def encode_blocks(blocks: Iterable[Block], reading: Reading, *, workers: int) ->
         for block in blocks:
             yield encode_block(block, reading)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker)
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=start_worker)
     pending: deque[Future[EncodedBlock]] = deque()
     try:
         for block in blocks:
@@ -70,12 +66,6 @@ def encode_blocks(blocks: Iterable[Block], reading: Reading, *, workers: int) ->
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def available_workers() -> int:
-    """The CPUs this process may use, up to what fits in memory."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cpus, MOST_WORKERS)
 
 
 def encode_block(block: Block, reading: Reading) -> EncodedBlock:
@@ -140,16 +130,3 @@ def _number_words(paragraphs: list[list[Tokens]]) -> tuple[str, NDArray[np.uint3
     numbers = map(places.__getitem__, chain.from_iterable(sentences))
     tokens = np.fromiter(numbers, dtype=np.uint32, count=int(lengths.sum(dtype=np.int64)))
     return "\n".join(places), tokens, lengths
-
-
-def _start_worker() -> None:
-    """Ctrl-C is for the parent to handle; and when the parent is gone, however it went, its workers go too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _leave_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
