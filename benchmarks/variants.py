@@ -2,8 +2,9 @@
 
     python benchmarks/variants.py [--size original] [--threads 2] [--variants amx,avx512vnni] [--library FILE ...]
 
-Every variant has a process of its own, in each of several rounds; the quickest counts. Random weights. Words a second
-are those of this one layer; the layers of a model share them. Sentences have 20 words, and no word is met twice.
+Every variant has a process of its own, in each of several rounds; the quickest counts. Each is told on standard error
+as it comes. Random weights. Words a second are those of this one layer; the layers of a model share them. Sentences
+have 20 words, and no word is met twice.
 `--library` compares libraries of other builds (`build.py --output FILE`) with the one in use.
 """
 
@@ -99,6 +100,7 @@ def main() -> None:
                     best = table.setdefault((mode, variant, library), {})
                     for key, value in json.loads(ran.stdout).items():
                         best[key] = max(best.get(key, 0), value)
+                    print(mode, variant, library or "", ran.stdout.strip(), file=sys.stderr, flush=True)
     print(f"{given.size} size, one layer, {given.threads} threads: words/s by sentences in a batch")
     print(f"{'':28}" + "".join(f"{B:>10}" for B in rows))
     for (mode, variant, library), best in table.items():

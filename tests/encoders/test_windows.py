@@ -3,11 +3,11 @@
 import gc
 from collections.abc import Iterator
 
-import models
 import numpy as np
 import pytest
 import torch
 
+import models
 from elmokit.batch import plan_windows
 from elmokit.encoders import Elmo
 from elmokit.encoders import _transfers as transfers

@@ -9,6 +9,7 @@ from elmokit.cli.flags import (
     Address,
     BatchTokens,
     Device,
+    EmbedWorkers,
     EncoderOption,
     Engine,
     EngineOption,
@@ -19,7 +20,6 @@ from elmokit.cli.flags import (
     TextField,
     Tokenized,
     TokenizerName,
-    Workers,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ def embed(
         ),
     ] = "default",
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale every vector to length 1.")] = False,
+    vectors: Annotated[
+        str, typer.Option(metavar="TYPE", help="In the file: float32, or float16 for half the size.")
+    ] = "float32",
     restart: Annotated[
         bool, typer.Option("--restart", help="Delete what an unfinished run left and start again.")
     ] = False,
@@ -78,7 +81,7 @@ def embed(
     ] = False,
     engine: EngineOption = Engine.local,
     address: Address = None,
-    workers: Workers = None,
+    workers: EmbedWorkers = None,
     part_rows: PartRows = None,
 ) -> None:
     """Turn text into vectors, one per token.
@@ -107,10 +110,12 @@ def embed(
     The file appears when it is complete. The same command resumes an unfinished run, and does nothing if the file is
     finished and the input unchanged. `elmokit info FILE` shows how a file was made.
     """
-    from elmokit.cli.inputs import is_source, name_inputs, read_inputs
+    from elmokit.cli.inputs import choose_workers, is_source, name_inputs, read_inputs
     from elmokit.cli.progress import embedding, refuse_with_ray
     from elmokit.encoders import load_encoder
+    from elmokit.errors import InputError
     from elmokit.formats import ReadReport
+    from elmokit.formats.ahead import Cutters
     from elmokit.layers import LayerChoice
     from elmokit.store import StoreOptions, write_vectors
     from elmokit.store.write import check_target
@@ -124,7 +129,10 @@ def embed(
             unknown=unknown,
             lines=lines is Lines.paragraphs,
             format=format != "auto",
+            vectors=vectors != "float32",
         )
+        if workers == 0:
+            raise InputError("--workers 0 was given with --engine ray, which needs one at least")
         given: dict[str, Any] = {"model": model, "layers": layers, "tokenized": tokenized, "field": field}
         given |= {"normalise": normalise, "batch_tokens": batch_tokens, "device": device, "dtype": dtype}
         given |= {"address": address, "workers": workers, "part_rows": part_rows, "restart": restart or overwrite}
@@ -146,24 +154,42 @@ def embed(
     read = ReadReport()
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     lines = Lines.sentences if tokenized else lines
-    sentences = read_inputs(inputs, tokenizer=cut, lines=lines, format=format, field=field, report=read)
     if output is None:
         from elmokit.cli.show import show_vectors
 
+        sentences = read_inputs(inputs, tokenizer=cut, lines=lines, format=format, field=field, report=read)
         show_vectors(encoder, sentences, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
         return
     options = StoreOptions(
         layers=layers,
         batch_tokens=batch_tokens,
         normalise=normalise,
+        vectors=vectors,  # type: ignore[arg-type]
         use_sentence_keys=use_sentence_keys,
         forget_sentences=forget_sentences,
     )
     split = {} if lines is Lines.sentences else {"lines": lines.value}
     name = name_inputs(inputs, format=format, field=field, tokenized=tokenized, **split)
-    with embedding(inputs, output, read) as told:
+    processes = choose_workers(workers, inputs, device=encoder.device.type)
+    with embedding(inputs, output, read) as told, Cutters(cut, workers=processes, lines=lines.value) as cutters:
         done = write_vectors(
-            encoder, sentences, output, options=options, name=name, restart=restart, overwrite=overwrite, told=told
+            encoder,
+            read_inputs(
+                inputs,
+                tokenizer=cut,
+                lines=lines,
+                format=format,
+                field=field,
+                report=read,
+                cutters=cutters if processes else None,
+            ),
+            output,
+            options=options,
+            name=name,
+            restart=restart,
+            overwrite=overwrite,
+            told=told,
+            beside=processes > 0,
         )
     _tell(done, read, output, options, lines=lines, longest_word=encoder.longest_word)
 

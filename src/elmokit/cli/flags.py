@@ -76,6 +76,14 @@ Address = Annotated[
     ),
 ]
 Workers = Annotated[int | None, typer.Option(help="Ray: how many workers. [default: one per GPU or core]", min=1)]
+EmbedWorkers = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes that cut the text beside the model, and one more that writes the file; Ray: how many workers. "
+        "[default: half of the cores for a GPU, else 0; Ray: one per GPU or core]",
+        min=0,
+    ),
+]
 PartRows = Annotated[
     int | None,
     typer.Option(help="Ray: rows of the input that a worker takes at a time; default: a 64th, 50 to 2,000.", min=1),

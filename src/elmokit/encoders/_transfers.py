@@ -71,7 +71,7 @@ LENT = Lent()
 
 
 def send(rows: Tensor, sizes: Sequence[int]) -> Iterator[Piece]:
-    """Rows (N, D), cut along N into groups of neighbours of about PIECE_BYTES; they cross over in a stream of their own.
+    """Rows (N, D), cut along N into groups of neighbours of about PIECE_BYTES; they cross in a stream of their own.
 
     A piece begins to cross when it is taken from here.
     """

@@ -84,14 +84,16 @@ class Cutters:
 
     def _next(self, pending: deque[tuple[Given, "Future[CutBlock]"]]) -> Iterator[Sentence]:
         block, future = pending.popleft()
+        yield from _sentences(block, self._result(future))
+
+    def _result(self, future: "Future[CutBlock]") -> CutBlock:
         try:
-            found = future.result()
+            return future.result()
         except BrokenProcessPool as error:
             raise ElmokitError(
                 f"one of the {self.workers} processes that cut the text died, perhaps for want of memory; "
                 "try again with fewer of them (--workers 0 needs none)"
             ) from error
-        yield from _sentences(block, found)
 
 
 def available_workers() -> int:

@@ -169,8 +169,9 @@ def open_log(
 class Log:
     """Results on the disk, appended; `done` is the position at the last commit.
 
-    The file is a sequence of records: a header (kind, length, CRC-32) and a payload, of one result or of several. A commit is a record of its own,
-    written when everything before it has reached the disk. What comes after the last commit is cut off on resuming.
+    The file is a sequence of records: a header (kind, length, CRC-32) and a payload, of one result or of several. A
+    commit is a record of its own, written when everything before it has reached the disk. What comes after the last
+    commit is cut off on resuming.
     """
 
     def __init__(

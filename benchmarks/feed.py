@@ -1,0 +1,236 @@
+"""Is the GPU fed? From text to numbers in host memory and in files, and what the whole waits for.
+
+    python benchmarks/feed.py                                      on a GPU: original size, random weights, bfloat16
+    python benchmarks/feed.py --device cpu --size tiny --tokens 60000 --stream-tokens 60000        to try it
+
+Rows, as they come: ids to all layers on the device; sentences to arrays in host memory (`Encoder.stream`); a text file
+to Parquet and HDF5, as `elmokit embed` does it, with processes that cut the text and one that writes the file. Each is
+run with less text before, so that nothing is compiled meanwhile; "without the start" is the rate of what the larger
+text has more. `waits` are seconds of the process that calls the GPU: for text that is cut, for the GPU, for the log on
+the disk, and in the end for the file. Where they are small, that process itself is the limit. Files go to `--folder`;
+what that disk writes a second is printed first.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    given = read_arguments()
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+        run(given, Path(name))
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="?", type=Path, help="a sentence a line; default: words drawn at random")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--size", default="original", choices=["original", "medium", "small", "tiny"])
+    parser.add_argument("--tokens", type=int, default=3_000_000, help="of the text that goes to a file")
+    parser.add_argument("--stream-tokens", type=int, default=1_500_000, help="of the text that goes to host memory")
+    parser.add_argument("--workers", type=int, help="processes that cut; default: half of the cores")
+    parser.add_argument(
+        "--files", nargs="*", default=["float16.parquet", "float32.parquet", "float16.h5", "float32.h5"]
+    )
+    parser.add_argument("--folder", type=Path, help="where files are written; default: the system's for such")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def run(given: argparse.Namespace, folder: Path) -> None:
+    sys.path.insert(0, str(HERE))
+    import torch
+
+    from elmokit.encoders import Elmo
+    from elmokit.formats.ahead import available_workers
+
+    elmo = Elmo(make_model(given.size), device=given.device, dtype=given.dtype)
+    workers = max(available_workers() // 2, 1) if given.workers is None else given.workers
+    where = torch.cuda.get_device_name() if elmo.device.type == "cuda" else "CPU"
+    print(f"{where}, {os.cpu_count()} cores, torch {torch.__version__}, {elmo.arithmetic}, width {elmo.width}")
+    print(f"{folder.parent} writes {disk_rate(folder):,.0f} MB/s; {workers} processes cut text", flush=True)
+    results: list[dict[str, Any]] = []
+
+    def report(what: str, tokens: int, seconds: float, **more: Any) -> None:
+        results.append({"what": what, "tokens": tokens, "seconds": seconds, **more})
+        notes = "  ".join(f"{key} {value}" for key, value in more.items())
+        print(f"{what:45} {tokens / seconds:12,.0f} tokens/s  {notes}", flush=True)
+        if given.json is not None:
+            given.json.write_text(json.dumps(results, indent=2) + "\n")
+
+    if elmo.device.type == "cuda":
+        from_ids(elmo, report)
+    for layers in ("average", "all"):
+        to_memory(elmo, layers, given.stream_tokens, report)
+    lines = text_lines(given.text)
+    short = write_text(folder / "short.txt", given.tokens // 20, lines)
+    text = write_text(folder / "text.txt", given.tokens, lines)
+    cut_alone(elmo, text, report)
+    for file in given.files:
+        vectors, _, suffix = file.partition(".")
+        path = folder / f"out.{suffix}"
+        few, start, _ = to_file(elmo, short, path, vectors, workers)
+        many, seconds, more = to_file(elmo, text, path, vectors, workers)
+        more["without the start"] = f"{(many - few) / max(seconds - start, 1e-9):,.0f}"
+        report(f"text to {suffix}, average, {vectors}", many, seconds, **more)
+
+
+def make_model(size: str) -> Any:
+    if size != "tiny":
+        from inference_gpu import random_model
+
+        return random_model(size)
+    from scale import make_model
+
+    return make_model(64).pretrained
+
+
+def text_lines(text: Path | None) -> Iterator[str]:
+    """Lines of the file again and again, or of words as often as in text."""
+    from inference_gpu import sentences
+
+    seed = 0
+    while True:
+        if text is None:
+            seed += 1
+            for sentence in sentences(4096, low=5, high=45, seed=seed):
+                yield " ".join(sentence.tokens)
+        else:
+            from elmokit.formats.streams import read_lines
+
+            yield from (line for line in read_lines(text) if line.strip())
+
+
+def write_text(path: Path, tokens: int, lines: Iterator[str]) -> Path:
+    with path.open("w", encoding="utf-8") as file:
+        while tokens > 0:
+            line = next(lines)
+            file.write(line + "\n")
+            tokens -= line.count(" ") + 1
+    return path
+
+
+def disk_rate(folder: Path) -> float:
+    data, path = os.urandom(1 << 20) * 256, folder / "disk"
+    begin = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        file.write(data)
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - begin
+    path.unlink()
+    return len(data) / seconds / 1e6
+
+
+def from_ids(elmo: Any, report: Callable[..., None]) -> None:
+    import torch
+
+    from elmokit.batch import build_batch
+    from inference_gpu import _median, sentences
+
+    for rows in (512, 2048):
+        text = sentences(rows)
+        batch = build_batch(text, elmo.codec)
+        types, index = torch.from_numpy(batch.types).to(elmo.device), torch.from_numpy(batch.index).to(elmo.device)
+
+        def once(types: Any = types, index: Any = index, batch: Any = batch) -> None:
+            with torch.inference_mode():
+                elmo.bilm(types, index, batch.lengths)
+
+        report(f"ids to layers on the device, {rows} rows", sum(map(len, text)), _median(once, repeats=9))
+
+
+def to_memory(elmo: Any, layers: str, tokens: int, report: Callable[..., None]) -> None:
+    from inference_gpu import sentences
+
+    text = sentences(max(tokens // 25, 1), low=5, high=45, seed=1)
+    for part in (text[: len(text) // 8], text):
+        elmo.forget_words()
+        with waits() as waited:
+            begin = time.perf_counter()
+            for _ in elmo.stream(part, layers=layers):
+                pass
+            seconds = time.perf_counter() - begin
+    report(f"sentences to host memory, layers {layers}", sum(map(len, text)), seconds, waits=waited)
+
+
+def cut_alone(elmo: Any, text: Path, report: Callable[..., None]) -> None:
+    from itertools import islice
+
+    from elmokit.formats import read_sentences
+
+    begin = time.perf_counter()
+    tokens = sum(len(sentence) for sentence in islice(read_sentences(text, tokenizer=elmo.tokenizer), 10_000))
+    report("text cut into tokens by one process", tokens, time.perf_counter() - begin)
+
+
+def to_file(elmo: Any, text: Path, path: Path, vectors: Any, workers: int) -> tuple[int, float, dict[str, Any]]:
+    """Tokens, seconds, and what there is to say of a run."""
+    from elmokit.formats import read_sentences
+    from elmokit.formats.ahead import Cutters
+    from elmokit.store import StoreOptions, write_vectors
+
+    cpu = os.times()
+    begin = time.perf_counter()
+    with waits() as waited, Cutters(elmo.tokenizer, workers=workers) as cutters:
+        sentences = read_sentences(text, tokenizer=elmo.tokenizer, cutters=cutters)
+        options = StoreOptions(vectors=vectors)
+        done = write_vectors(elmo, sentences, path, options=options, overwrite=True, beside=workers > 0)
+    seconds = time.perf_counter() - begin
+    now = os.times()
+    size = path.stat().st_size
+    path.unlink()
+    cores = (now.user + now.system - cpu.user - cpu.system) / seconds
+    more = (now.children_user + now.children_system - cpu.children_user - cpu.children_system) / seconds
+    said = {"MB/s": f"{size / seconds / 1e6:,.0f}", "cores": f"{cores:.1f} + {more:.1f}", "waits": waited}
+    return done.tokens, seconds, said
+
+
+@contextmanager
+def waits() -> Iterator[dict[str, float]]:
+    """Seconds that the calling process spends in waiting for others, by what it waits for."""
+    from elmokit.encoders._transfers import Piece
+    from elmokit.formats.ahead import Cutters
+    from elmokit.store._finish import Follower
+    from elmokit.store.write import LogWriter
+
+    found: dict[str, float] = {}
+    usual = []
+    for owner, name, what in (
+        (Cutters, "_result", "text"),
+        (Piece, "landed", "GPU"),
+        (LogWriter, "_settle", "log"),
+        (Follower, "finish", "file"),
+    ):
+        function = getattr(owner, name)
+        usual.append((owner, name, function))
+
+        @wraps(function)
+        def timed(*args: Any, function: Any = function, what: str = what, **options: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                found[what] = round(found.get(what, 0.0) + time.perf_counter() - begin, 3)
+
+        setattr(owner, name, timed)
+    try:
+        yield found
+    finally:
+        for owner, name, function in usual:
+            setattr(owner, name, function)
+
+
+if __name__ == "__main__":
+    main()
