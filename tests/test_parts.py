@@ -126,6 +126,29 @@ def test_small_vectors_make_no_large_row_groups(tmp_path: Path) -> None:
     assert [groups.row_group(k).num_rows for k in range(groups.num_row_groups)] == [32_768, 16_384]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("layers", ["average", "all"])
+def test_rows_of_a_part_have_the_encoders_vectors(device: str, layers: str, tmp_path: Path) -> None:
+    words = ["the", "cat", "sat", "on", "a", "mat", ""]
+    rows = [" ".join(words[k % 7 : k % 5 + k % 7]) for k in range(300)]
+    (tmp_path / "a.txt").write_text("\n".join(rows) + "\n")
+    elmo = Elmo(models.tiny(seed=1).pretrained, device="cpu")
+    elmo.save_pretrained(tmp_path / "model")
+    embedder = PartEmbedder(tmp_path, PartOptions(model=str(tmp_path / "model"), layers=layers, device=device))
+    expected = elmo.encode_tokens(rows, layers=layers)
+    for part in plan_parts([str(tmp_path / "a.txt")], part_rows=70):
+        report = embedder(part)
+        table = pq.read_table(part_file(tmp_path, part)).to_pydict()
+        wanted = range(part.first, part.first + part.rows)
+        assert table["sentence"] == [k for k in wanted for _ in range(len(rows[k].split()))]
+        assert table["token"] == [word for k in wanted for word in rows[k].split()]
+        assert report.tokens == len(table["token"])
+        for layer in range(3 if layers == "all" else 1):
+            found = np.array(table[f"layer{layer}" if layers == "all" else "vector"])
+            own = [expected[k][layer] if layers == "all" else expected[k] for k in wanted]
+            np.testing.assert_allclose(found, np.concatenate(own), atol=1e-3 if device == "cuda" else 1e-5)
+
+
 def test_bad_rows_are_set_aside(tmp_path: Path) -> None:
     rows = ['{"text": "the cat"}', "{", '{"other": 1}', '{"text": 3}', '{"text": ["a", "mat"]}', '{"text": ""}']
     (tmp_path / "a.jsonl").write_text("\n".join(rows))

@@ -16,17 +16,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from elmokit.config import Count, parse_json, read_json, revive
 from elmokit.encoders import Encoder, load_encoder
-from elmokit.encoders.results import Choice
+from elmokit.encoders.results import Block, Choice
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import atomic_path, write_text
 from elmokit.formats.parts import Part, PartReport, Row, digest_parts, plan_parts, read_rows, set_aside
 from elmokit.formats.read import sentence_of
 from elmokit.store._parquet import read_metadata, write_parquet
-from elmokit.store._records import Record
+from elmokit.store._records import RecordBlock
 from elmokit.text import Sentence, load_tokenizer
 
 __all__ = [
@@ -87,15 +85,20 @@ class PartEmbedder:
         empty = sum(1 for sentence in sentences if not len(sentence))
         report = PartReport(part.number, part.rows, tokens, empty, len(bad))
         set_aside(self.folder, part, bad)
-        encoder.forget_words()  # so that a part has the same batches and roundings whoever makes it
-        stream = encoder.stream(
-            sentences, layers=options.layers, batch_tokens=options.batch_tokens, normalise=options.normalise
+        # A stretch of its own: a part has the same batches and roundings whoever makes it.
+        blocks = encoder.blocks(
+            [sentences], layers=options.layers, batch_tokens=options.batch_tokens, normalise=options.normalise
         )
-        records = (Record("", found.sentence.tokens, np.asarray(found.vectors, dtype=np.float32)) for found in stream)
+        records = map(_record, blocks)
         axes = Choice.of(options.layers, None, default="average").axes(encoder.depth, encoder.width)
         with atomic_path(part_file(self.folder, part)) as draft:
             write_parquet(draft, records, axes=axes, metadata={KEY: json.dumps(asdict(report))}, numbers=good)
         return report
+
+
+def _record(block: Block) -> RecordBlock:
+    """As it is written; the text itself is not."""
+    return RecordBlock([""] * len(block.sentences), [s.tokens for s in block.sentences], block.vectors, block.layers)
 
 
 def part_file(folder: Path, part: Part) -> Path:
