@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,12 +130,16 @@ def test_small_vectors_make_no_large_row_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("layers", ["average", "all"])
 def test_rows_of_a_part_have_the_encoders_vectors(device: str, layers: str, tmp_path: Path) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
     words = ["the", "cat", "sat", "on", "a", "mat", ""]
     rows = [" ".join(words[k % 7 : k % 5 + k % 7]) for k in range(300)]
     (tmp_path / "a.txt").write_text("\n".join(rows) + "\n")
     elmo = Elmo(models.tiny(seed=1).pretrained, device="cpu")
     elmo.save_pretrained(tmp_path / "model")
-    embedder = PartEmbedder(tmp_path, PartOptions(model=str(tmp_path / "model"), layers=layers, device=device))
+    embedder = PartEmbedder(
+        tmp_path, PartOptions(model=str(tmp_path / "model"), layers=layers, device=device, dtype="float32")
+    )
     expected = elmo.encode_tokens(rows, layers=layers)
     for part in plan_parts([str(tmp_path / "a.txt")], part_rows=70):
         report = embedder(part)
