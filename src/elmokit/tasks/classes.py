@@ -1,6 +1,5 @@
 """A label for each text or pair of texts: what such networks have in common, and how predictions are scored."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from elmokit.errors import InputError
 from elmokit.formats.records import RecordFormat
 from elmokit.tasks.labelled import FieldChoice, read_labelled
-from elmokit.tasks.labels import SpanCounts
+from elmokit.tasks.labels import SpanCounts, count_types
 from elmokit.tasks.task import Batch, Example, Network, Scores, Task
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
@@ -139,11 +138,8 @@ def count_classes(gold: Sequence[str], predicted: Sequence[str]) -> ClassScores:
     """One label a text on each side; no texts score 0."""
     if len(gold) != len(predicted):
         raise InputError(f"{len(gold)} texts have labels, but {len(predicted)} predictions were given")
-    there, found = Counter(gold), Counter(predicted)
-    right = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
-    labels = sorted(there.keys() | found.keys())
-    classes = {label: SpanCounts(found[label], there[label], right[label]) for label in labels}
-    return ClassScores(right.total() / len(gold) if gold else 0.0, classes)
+    overall, classes = count_types([(set(enumerate(gold)), set(enumerate(predicted)))], lambda numbered: numbered[1])
+    return ClassScores(overall.recall, classes)
 
 
 def score_classes(examples: Sequence[LabelledExample], predictions: Sequence[ClassPrediction]) -> Scores:

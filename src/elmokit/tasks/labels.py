@@ -10,9 +10,9 @@ sentences, and 0 where there is nothing to divide by.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from elmokit.errors import ConfigError, InputError
 
 Scheme = Literal["IOB1", "IOB2", "IOBES"]
 OUTSIDE = "O"
+T = TypeVar("T")
 PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "IOBES": "BIES"}
 
 
@@ -153,16 +154,23 @@ class SpanScores:
 def score_spans(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> SpanScores:
     """Label sequences, sentence by sentence; the two sides may use different schemes (then accuracy says little)."""
     accuracy = label_accuracy(gold, predicted)
-    found: Counter[str] = Counter()
+    pairs = [(set(read_spans(true)), set(read_spans(guessed))) for true, guessed in zip(gold, predicted, strict=True)]
+    return SpanScores(*count_types(pairs, lambda span: span.type), accuracy)
+
+
+def count_types(
+    pairs: Iterable[tuple[set[T], set[T]]], type_of: Callable[[T], str]
+) -> tuple[SpanCounts, dict[str, SpanCounts]]:
+    """All together and each type, sorted; a pair is what there is and what was found."""
     there: Counter[str] = Counter()
+    found: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    for true, guessed in zip(gold, predicted, strict=True):
-        true_spans, guessed_spans = set(read_spans(true)), set(read_spans(guessed))
-        there.update(span.type for span in true_spans)
-        found.update(span.type for span in guessed_spans)
-        right.update(span.type for span in true_spans & guessed_spans)
+    for wanted, given in pairs:
+        there.update(map(type_of, wanted))
+        found.update(map(type_of, given))
+        right.update(map(type_of, wanted & given))
     types = {type: SpanCounts(found[type], there[type], right[type]) for type in sorted(found.keys() | there.keys())}
-    return SpanScores(SpanCounts(found.total(), there.total(), right.total()), types, accuracy)
+    return SpanCounts(found.total(), there.total(), right.total()), types
 
 
 def label_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:

@@ -6,13 +6,12 @@ is an argument of its own without the prefix. References (R-) are roles like any
 continuations, is left out. A proposition is perfect when no argument is missing and none is too many.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from elmokit.errors import InputError
-from elmokit.tasks.labels import SpanCounts, read_spans
+from elmokit.tasks.labels import SpanCounts, count_types, read_spans
 
 PREDICATE = "V"
 CONTINUES = "C-"
@@ -58,18 +57,12 @@ def score_roles(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
     """The labels of each predicate's sentence, word by word, on both sides."""
     if len(gold) != len(predicted):
         raise InputError(f"{len(gold)} predicates, but predictions for {len(predicted)}")
-    found: Counter[str] = Counter()
-    there: Counter[str] = Counter()
-    right: Counter[str] = Counter()
-    perfect = 0
+    pairs = []
     for number, (true, guessed) in enumerate(zip(gold, predicted, strict=True)):
         if len(true) != len(guessed):
             raise InputError(f"predicate {number} has {len(true)} labels, but {len(guessed)} were predicted")
         wanted = {argument for argument in read_arguments(true) if argument.role != PREDICATE}
         given = {argument for argument in read_arguments(guessed) if argument.role != PREDICATE}
-        there.update(argument.role for argument in wanted)
-        found.update(argument.role for argument in given)
-        right.update(argument.role for argument in wanted & given)
-        perfect += wanted == given
-    roles = {role: SpanCounts(found[role], there[role], right[role]) for role in sorted(found.keys() | there.keys())}
-    return RoleScores(SpanCounts(found.total(), there.total(), right.total()), roles, perfect, len(gold))
+        pairs.append((wanted, given))
+    overall, roles = count_types(pairs, lambda argument: argument.role)
+    return RoleScores(overall, roles, sum(wanted == given for wanted, given in pairs), len(gold))
