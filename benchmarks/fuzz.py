@@ -54,7 +54,13 @@ def model(name: str) -> Target:
 KINDS = ("h5", "npz", "safetensors", "parquet")
 TARGETS = (
     *map(model, ("float32", "float16", "int8", "adaptive", "words", "dictionary", "official", "both")),
-    *map(model, ("new-float32", "new-int8")),
+    *map(model, ("new-float32", "new-int8", "new-int4")),
+    *(
+        Target(f"lite/{name}", (f"models/{name}/*",), ("lite", f"models/{name}"))
+        for name in ("new-float32", "new-int8", "new-int4")
+    ),
+    Target("alignment", ("models/aligned/*",), ("embed", "The owl sleeps.", "-m", "aligned:models/aligned")),
+    Target("verify/alignment", ("models/aligned/*",), ("verify", "models/aligned")),
     Target("model/archive", ("models/archive.zip",), ("embed", "The owl sleeps.", "-m", "models/archive.zip")),
     Target("model/softmax", ("models/float32/*",), ("perplexity", "The owl sleeps.", "-m", "models/float32")),
     Target("model/info", ("models/float32/*",), ("info", "models/float32")),
@@ -65,7 +71,7 @@ TARGETS = (
     Target("static/binary", ("static/binary.bin",), ("embed", "The owl.", "-m", "static:static/binary.bin")),
     *(
         Target(f"task/{name}", (f"tasks/{name}/*",), ("apply", f"tasks/{name}", "Ann feeds the owl."))
-        for name in ("ner", "new-ner", "pos", "sentiment", "classify", "taglm")
+        for name in ("ner", "new-ner", "new-int4", "pos", "sentiment", "classify", "taglm")
     ),
     Target("task/coref", ("tasks/coref/*",), ("evaluate", "tasks/coref", "text/coref.conll")),
     Target("task/roles", ("tasks/roles/*",), ("evaluate", "tasks/roles", "text/roles.jsonl")),
@@ -103,6 +109,11 @@ TARGETS = (
 NEW = {  # files as this version writes them, with its checksums
     "models/new-float32": ("convert", "models/float32", "models/new-float32"),
     "models/new-int8": ("convert", "models/float32", "models/new-int8", "--dtype", "int8"),
+    "models/new-int4": ("convert", "models/float32", "models/new-int4", "--dtype", "int4"),
+    "models/aligned": (
+        *("align", "models/new-float32", "models/new-int8", "-o", "models/aligned", "--min-count", "1"),
+        *("--source-text", "text/some.txt", "--target-text", "text/some.txt"),
+    ),
     "index/new": ("index", "text/some.txt", "-o", "index/new", "-m", "models/float32"),
     **{
         f"vectors/new.{kind}": ("embed", "text/some.txt", "-o", f"vectors/new.{kind}", "-m", "models/int8")
@@ -130,6 +141,8 @@ def make_files(folder: Path) -> None:
     train[train.index("-o") + 1] = "tasks/new-ner"
     if (outcome := _command(tuple(train))) != "read":
         raise SystemExit(f"elmokit {' '.join(train)}: {outcome}")
+    if (outcome := _command(("convert", "tasks/new-ner", "tasks/new-int4", "--dtype", "int4"))) != "read":
+        raise SystemExit(f"tasks/new-int4: {outcome}")
 
 
 def _recorded(name: str) -> list[str]:
@@ -253,8 +266,8 @@ def run_case(case: Case, files: Path, *, show: bool = False, damaged: bool = Tru
 
 
 def _command(words: tuple[str, ...], *, show: bool = False) -> str:
-    if words[0] == "onnx":
-        return _onnx(Path(words[1]))
+    if words[0] in ("onnx", "lite"):
+        return _encoder(words[0], Path(words[1]))
     if words[0] == "resume":
         words = tuple(_recorded(words[1]))
     from elmokit.__main__ import main
@@ -280,12 +293,14 @@ def _command(words: tuple[str, ...], *, show: bool = False) -> str:
     return "refused" if code else "read"
 
 
-def _onnx(path: Path) -> str:
+def _encoder(kind: str, path: Path) -> str:
     from elmokit.errors import ElmokitError
     from elmokit.integrations.onnx import OnnxElmo
+    from elmokit.lite import LiteElmo
 
     try:
-        OnnxElmo(path).encode_tokens("The owl sleeps.")
+        found = OnnxElmo(path) if kind == "onnx" else LiteElmo.from_pretrained(path)
+        found.encode_tokens("The owl sleeps.")
     except ElmokitError:
         return "refused"
     except Exception as error:

@@ -62,8 +62,8 @@ def objects(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[Call, Callab
         return encoder.encode_tokens, encoder.forget_words
 
     def static() -> tuple[Call, Callable[[], None]]:
-        words = [f"w{k}" for k in range(50_000)]
-        table = WordTable(words, np.zeros((len(words), 100), dtype=np.float32))
+        words = tuple(dict.fromkeys(load_pretrained().vocabulary or ()))
+        table = WordTable(words, np.random.default_rng(0).standard_normal((len(words), 100), dtype=np.float32))
         return Static(table).encode_tokens, lambda: None
 
     def language_model() -> tuple[Call, Callable[[], None]]:

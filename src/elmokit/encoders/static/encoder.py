@@ -127,14 +127,24 @@ class Static(Encoder):
 
     def vectors(self, words: Sequence[str]) -> Vectors:
         """A vector for every word, by `unknown` if need be. (n, D)"""
-        rows = np.zeros((len(words), self.width), dtype=np.float32)
-        for k, word in enumerate(words):
-            found = self.find(word)
-            if found is not None:
-                rows[k] = found
-            elif self.unknown_words == "mean":
-                rows[k] = self.table.mean
+        if isinstance(self.table, FastTextTable):
+            each = {word: self.find(word) for word in dict.fromkeys(words)}
+            found = [each[word] for word in words]
+            known = np.array([vector is not None for vector in found], dtype=bool)  # (n,)
+            rows = np.zeros((len(words), self.width), dtype=np.float32)
+            rows[known] = [vector for vector in found if vector is not None] or rows[known]
+        else:
+            places = self.table.rows(words)
+            if self.fallback == "lower" and len(lost := np.flatnonzero(places < 0)):
+                places[lost] = self.table.rows([words[k].lower() for k in lost.tolist()])
+            known = places >= 0
+            rows = np.asarray(self.table.vectors[np.maximum(places, 0)], dtype=np.float32)
+            rows[~known] = 0
+        if not known.all():
+            if self.unknown_words == "mean":
+                rows[~known] = self.table.mean
             elif self.unknown_words == "error":
+                word = words[int(np.argmin(known))]
                 raise InputError(f"{self.source}: no vector for {word!r}; choose unknown='zero' or 'mean' to go on")
         return rows
 
@@ -151,11 +161,10 @@ class StaticRunner(BatchRunner):
             return self._stack(sentences)
 
     def _stack(self, sentences: Sequence[Sentence]) -> LayerStack:
-        places: dict[str, int] = {}
-        index = np.zeros((len(sentences), max(map(len, sentences), default=0)), dtype=np.int64)  # (B, T)
-        for row, sentence in zip(index, sentences, strict=True):
-            row[: len(sentence)] = [places.setdefault(word, len(places) + 1) for word in sentence.tokens]
-        rows = self.encoder.vectors(list(places))  # (U - 1, D)
-        table = np.concatenate([np.zeros((1, rows.shape[1]), dtype=rows.dtype), rows])  # (U, D), 0 for padding
-        values = torch.from_numpy(table[index]).to(self.device, self.dtype)  # (B, T, D)
-        return LayerStack(values[None], torch.from_numpy(index > 0).to(self.device), NAMES)
+        words = [word for sentence in sentences for word in sentence.tokens]
+        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)  # (B,)
+        mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)
+        values = np.zeros((*mask.shape, self.encoder.width), dtype=np.float32)  # (B, T, D)
+        values[mask] = self.encoder.vectors(words)
+        made = torch.from_numpy(values).to(self.device, self.dtype)
+        return LayerStack(made[None], torch.from_numpy(mask).to(self.device), NAMES)

@@ -12,10 +12,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elmokit.config import parse_json
 from elmokit.errors import FormatError, InputError
@@ -68,6 +69,10 @@ class WordTable:
         """The word's vector (D,), or None."""
         place = self.places.get(word)
         return None if place is None else self.vectors[place]
+
+    def rows(self, words: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each word; -1 for one that is not there. (n,)"""
+        return np.fromiter(map(self.places.get, words, repeat(-1)), np.int64, len(words))
 
     @cached_property
     def mean(self) -> Vectors:
