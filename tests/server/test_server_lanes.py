@@ -15,6 +15,7 @@ import transformer_models
 from elmokit.encoders.transformer.encoder import Transformer
 from elmokit.server import ServerSettings, Service
 from elmokit.server.jobs import Call, Divisible, ModelThread
+from elmokit.server.run import give_back
 
 WORDS = ["the", "cat", "sat", "on", "mat", "playing", "plays", "dog", "."]
 LATER = 600.0
@@ -186,3 +187,18 @@ def test_twins_share_their_weights() -> None:
     assert len({id(module) for one in (first, second, third) for module in one.network.modules()}) == 3 * len(  # type: ignore[attr-defined]
         list(made.network.modules())
     )
+
+
+def test_memory_that_is_free_goes_back(start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[str] = []
+
+    def counted() -> None:
+        give_back()
+        came.append(threading.current_thread().name)
+
+    monkeypatch.setattr("elmokit.server.run.TRIM", 0.01)
+    monkeypatch.setattr("elmokit.server.run.give_back", counted)
+    server = start()
+    until(lambda: len(came) >= 3)
+    assert server.thread.name not in came  # requests do not wait for it
+    assert server.http.post("/v1/embeddings", json={"input": ["the cat sat"] * 20}).status_code == 200

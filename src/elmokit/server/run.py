@@ -1,6 +1,7 @@
 """Runs an app on a socket until a signal comes; then what is under way is finished."""
 
 import asyncio
+import ctypes
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from elmokit.server.protocol import BoundedHttp
 from elmokit.server.service import Service
 
 LINGER = 1.0  # seconds that open connections have for one more request, whose answer then closes them
+TRIM = 30.0  # seconds after which memory that batches have left free goes back to the system
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -86,6 +88,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        self._trimming = asyncio.ensure_future(_trim_often())  # kept, or it might be collected
         self.on_start()
 
     def stop(self) -> None:
@@ -119,6 +122,19 @@ class _Server(uvicorn.Server):
         finally:
             for number, old in before.items():
                 signal.signal(number, old)
+
+
+async def _trim_often() -> None:
+    """Batches of all sizes leave gaps in memory, in which the next ones do not fit: without this it grows for long."""
+    while True:
+        await asyncio.sleep(TRIM)
+        await asyncio.to_thread(give_back)
+
+
+def give_back() -> None:
+    """Memory that is free goes back to the system, where its C library can do so (glibc)."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 class _Stop:
