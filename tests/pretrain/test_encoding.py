@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.pretrain.corpus._encoding import EncodedBlock, available_workers, encode_block, encode_blocks
+from elmokit.formats.ahead import available_workers
+from elmokit.pretrain.corpus._encoding import EncodedBlock, encode_block, encode_blocks
 from elmokit.pretrain.corpus.text import Block, Reading
 from elmokit.text import Sentence, load_tokenizer
 

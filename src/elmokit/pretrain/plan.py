@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from elmokit.errors import InputError
+from elmokit.formats.ahead import available_workers
 from elmokit.pretrain.config import PRESETS, PretrainConfig, load_config
-from elmokit.pretrain.corpus._encoding import available_workers, encode_blocks
+from elmokit.pretrain.corpus._encoding import encode_blocks
 from elmokit.pretrain.corpus.duplicates import DuplicateReport, Duplicates
 from elmokit.pretrain.corpus.text import Corpus, read_blocks
 from elmokit.pretrain.journal import duration

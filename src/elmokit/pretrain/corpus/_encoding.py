@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ElmokitError
 from elmokit.formats import ReadReport, read_jsonl
-from elmokit.formats.ahead import available_workers as available_workers
 from elmokit.formats.ahead import start_worker
 from elmokit.formats.streams import decode
 from elmokit.pretrain.corpus.text import Block, Reading

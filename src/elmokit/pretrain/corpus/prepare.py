@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, ElmokitError, InputError
+from elmokit.formats.ahead import available_workers
 from elmokit.formats.resumable import LOCK, locked
 from elmokit.pretrain.corpus._counting import MOST_WORDS, WordCounter
-from elmokit.pretrain.corpus._encoding import EncodedBlock, available_workers, encode_blocks
+from elmokit.pretrain.corpus._encoding import EncodedBlock, encode_blocks
 from elmokit.pretrain.corpus._heldout import HeldOut, plan_heldout
 from elmokit.pretrain.corpus._shards import SHARD_TOKENS, ShardInfo, ShardWriter
 from elmokit.pretrain.corpus.duplicates import Duplicates
