@@ -74,4 +74,5 @@ def ahead_bytes(device: torch.device) -> int:
     """Results that may wait at a time until the sentences before them are done."""
     if device.type != "cuda":
         return 256 << 20
-    return int(min(max(torch.cuda.get_device_properties(device).total_memory // 32, 128 << 20), 1 << 30))
+    # They cross into page-locked memory, which takes long to get: three times this, at most.
+    return int(min(max(torch.cuda.get_device_properties(device).total_memory // 32, 128 << 20), 512 << 20))

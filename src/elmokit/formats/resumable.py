@@ -166,6 +166,13 @@ def open_log(
                 file.close()
 
 
+class Summed(NamedTuple):
+    """A payload in pieces, and the CRC-32 of them all."""
+
+    views: list[memoryview]
+    crc: int
+
+
 class Log:
     """Results on the disk, appended; `done` is the position at the last commit.
 
@@ -191,7 +198,22 @@ class Log:
 
     def append_several(self, count: int, *payload: Any) -> None:
         """The results of `count` sentences in one payload, given as buffers that follow each other."""
-        self._write(SEVERAL, COUNT.pack(count), *payload)
+        self.append_summed(self.summed(COUNT.pack(count), *payload), kind=SEVERAL)
+
+    def summed(self, *payload: Any) -> "Summed":
+        """A payload with its checksum; any thread may work it out before the payload is appended."""
+        views = [memoryview(part).cast("B") for part in payload if memoryview(part).nbytes]
+        crc = 0
+        for view in views:
+            crc = self._crc(view, crc)
+        return Summed(views, crc)
+
+    def append_summed(self, payload: "Summed", *, kind: bytes) -> None:
+        """A payload whose checksum is known."""
+        with disk_errors(self.folder):
+            self._file.write(HEADER.pack(kind, sum(map(len, payload.views)), payload.crc))
+            for view in payload.views:
+                self._file.write(view)
 
     def commit(self, position: Position) -> None:
         """Everything appended so far is on the disk before the commit is, and the commit before this returns."""
@@ -230,15 +252,8 @@ class Log:
         self._file.close()
         shutil.rmtree(self.folder)
 
-    def _write(self, kind: bytes, *payload: Any) -> None:
-        views = [memoryview(part).cast("B") for part in payload if memoryview(part).nbytes]
-        crc = 0
-        for view in views:
-            crc = self._crc(view, crc)
-        with disk_errors(self.folder):
-            self._file.write(HEADER.pack(kind, sum(map(len, views)), crc))
-            for view in views:
-                self._file.write(view)
+    def _write(self, kind: bytes, payload: bytes) -> None:
+        self.append_summed(self.summed(payload), kind=kind)
 
     def _sync(self) -> None:
         with disk_errors(self.folder):

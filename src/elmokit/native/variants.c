@@ -83,11 +83,11 @@ static const struct {
 #ifdef WITH_amx
     {"amx", amx},
 #endif
-#ifdef WITH_avx512bf16
-    {"avx512bf16", avx512bf16},
-#endif
 #ifdef WITH_avx512vnni
     {"avx512vnni", avx512vnni},
+#endif
+#ifdef WITH_avx512bf16
+    {"avx512bf16", avx512bf16}, /* its products of bfloat16 are a third as fast as those of int16 (Xeon, model 207) */
 #endif
 #ifdef WITH_avxvnni
     {"avxvnni", avxvnni},

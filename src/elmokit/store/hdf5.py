@@ -7,15 +7,15 @@ of it (`forget_sentences`); HDF5 itself takes about 400 bytes and a tenth of a m
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
-from elmokit.store._records import Record, SentenceIndex
+from elmokit.store._records import RecordBlock, SentenceIndex
 
 INDEX = "sentence_to_index"
 ROOM = 64  # bytes by which a record may grow
@@ -48,17 +48,41 @@ class Hdf5File:
         self.file = h5py.File(self.draft, "w")
         self.text = attribute[1] + " " * ROOM
         self.file.attrs[attribute[0]] = self.text
+        self.plain = path.open("r+b")
         self.datasets = _Datasets(self.file)
 
-    def add(self, records: Iterable[Record], index: SentenceIndex) -> None:
-        """With `sentence_keys` the index holds all sentences already."""
-        for record in records:
-            if not self.sentence_keys:
-                self.datasets.write(str(self.line), record.vectors)
-            elif record.text and index.last_line(record.text) == self.line:
-                self.datasets.write(sentence_key(record.text), record.vectors)
-            self.draft.check()
+    def add(self, block: RecordBlock, index: SentenceIndex) -> None:
+        """With `sentence_keys` the index holds all sentences already.
+
+        HDF5 gives each dataset a place, and neighbours go there in one piece, past HDF5: three times as fast.
+        """
+        L, (_, D) = math.prod(block.layers), block.vectors.shape
+        vectors = np.ascontiguousarray(block.vectors, dtype="<f2" if block.vectors.itemsize == 2 else "<f4")
+        row = D * vectors.itemsize
+        pieces: list[list[int]] = []  # place in the file, rows from and to
+        end = 0
+        for text, tokens in zip(block.texts, block.tokens, strict=True):
+            start, end = end, end + L * len(tokens)
+            key = self._key(text, index)
             self.line += 1
+            if key is None:
+                continue
+            place = self.datasets.create(key, (*block.layers, len(tokens), D), vectors.itemsize)
+            if place is None:
+                continue
+            if pieces and pieces[-1][2] == start and pieces[-1][0] + (start - pieces[-1][1]) * row == place:
+                pieces[-1][2] = end
+            else:
+                pieces.append([place, start, end])
+        self.draft.check()
+        for place, first, last in pieces:
+            self.plain.seek(place)
+            self.plain.write(vectors[first:last].data)
+
+    def _key(self, text: str, index: SentenceIndex) -> str | None:
+        if not self.sentence_keys:
+            return str(self.line)
+        return sentence_key(text) if text and index.last_line(text) == self.line else None
 
     def finish(self, text: str, index: SentenceIndex) -> None:
         offset = None
@@ -79,8 +103,11 @@ class Hdf5File:
             plain.write(stored + b" " * (len(begin) - len(stored)))
 
     def close(self) -> None:
-        self.file.close()
-        self.draft.__exit__()
+        try:
+            self.plain.close()
+        finally:
+            self.file.close()
+            self.draft.__exit__()
 
 
 def read_attribute(path: Path, name: str) -> bytes | None:
@@ -137,25 +164,23 @@ class _Datasets:
         self.group = file.id
         self.creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         self.creation.set_obj_track_times(False)  # the same vectors make the same file
+        self.creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        self.creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         self.link = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         self.link.set_char_encoding(h5py.h5t.CSET_UTF8)
-        self.kinds = {2: (h5py.h5t.IEEE_F16LE, "<f2"), 4: (h5py.h5t.IEEE_F32LE, "<f4")}
+        self.kinds = {2: h5py.h5t.IEEE_F16LE, 4: h5py.h5t.IEEE_F32LE}
 
-    def write(self, key: str, vectors: NDArray[Any]) -> None:
-        space = h5py.h5s.create_simple(vectors.shape)
-        kind, stored = self.kinds[vectors.dtype.itemsize]
-        dataset = h5py.h5d.create(self.group, key.encode(), kind, space, self.creation, self.link)
-        if vectors.size:
-            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(vectors, dtype=stored))
+    def create(self, key: str, shape: tuple[int, ...], itemsize: int) -> int | None:
+        """Where the numbers of a new dataset belong in the file; None where it has none."""
+        space = h5py.h5s.create_simple(shape)
+        place = h5py.h5d.create(self.group, key.encode(), self.kinds[itemsize], space, self.creation, self.link)
+        return int(place.get_offset()) if math.prod(shape) else None
 
     def reserve(self, key: str, size: int) -> int:
         """Room in the file for one string of that many bytes; where it begins."""
         kind = h5py.h5t.py_create(h5py.string_dtype("utf-8", size), logical=True)
-        creation = self.creation.copy()
-        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         space = h5py.h5s.create_simple((1,))
-        dataset = h5py.h5d.create(self.group, key.encode(), kind, space, creation, self.link)
+        dataset = h5py.h5d.create(self.group, key.encode(), kind, space, self.creation, self.link)
         return int(dataset.get_offset())
 
 

@@ -19,7 +19,7 @@ from elmokit.encoders.results import Choice
 from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats.atomic import atomic_path
 from elmokit.formats.given import Given, read_request
-from elmokit.formats.resumable import Chunk, Log, disk_errors, open_log, read_chunks
+from elmokit.formats.resumable import COUNT, SEVERAL, Chunk, Log, Summed, disk_errors, open_log, read_chunks
 from elmokit.native.checksums import crc32
 from elmokit.store._finish import Follower, Target, make_file
 from elmokit.store._parquet import load_pyarrow
@@ -232,26 +232,31 @@ class LogWriter:
 
     def __init__(self, log: Log, follower: Follower | None, committed: Callable[[Chunk], None]) -> None:
         self.log, self.follower, self.committed = log, follower, committed
-        self._thread = ThreadPoolExecutor(1)
+        self._thread, self._summing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._under_way: deque[tuple[Chunk | None, Future[None]]] = deque()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._summing.shutdown()
         self._thread.shutdown()
         with suppress(Exception) if kind is not None else nullcontext():
             self._settle(0)
 
     def append(self, block: RecordBlock) -> None:
         self._settle(BLOCKS_AHEAD)
-        self._under_way.append((None, self._thread.submit(self._append, block)))
+        packed = self._summing.submit(self._pack, block)
+        self._under_way.append((None, self._thread.submit(self._append, packed)))
 
     def commit(self, chunk: Chunk) -> None:
         self._under_way.append((chunk, self._thread.submit(self._commit, chunk)))
 
-    def _append(self, block: RecordBlock) -> None:
-        self.log.append_several(len(block), *block.pack())
+    def _pack(self, block: RecordBlock) -> Summed:
+        return self.log.summed(COUNT.pack(len(block)), *block.pack())
+
+    def _append(self, packed: "Future[Summed]") -> None:
+        self.log.append_summed(packed.result(), kind=SEVERAL)
 
     def _commit(self, chunk: Chunk) -> None:
         self.log.commit(chunk.end)
