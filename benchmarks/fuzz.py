@@ -297,7 +297,10 @@ def _encoder(kind: str, path: Path) -> str:
     from elmokit.errors import ElmokitError
     from elmokit.integrations.onnx import OnnxElmo
     from elmokit.lite import LiteElmo
+    from elmokit.native.library import c_library
 
+    if kind == "lite" and c_library() is None:
+        return "read"  # it runs in C alone: nothing to try
     try:
         found = OnnxElmo(path) if kind == "onnx" else LiteElmo.from_pretrained(path)
         found.encode_tokens("The owl sleeps.")
