@@ -1,6 +1,8 @@
 """Tiny transformers models with random weights, and tokenizers made on the spot: nothing is fetched."""
 
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -29,7 +31,7 @@ class Model(NamedTuple):
 def bert(*, limit: int = LIMIT, layers: int = 4) -> Model:
     """A BERT with a WordPiece tokenizer that lower-cases and drops control characters, as the real one does."""
     vocabulary = {piece: k for k, piece in enumerate([*WORDPIECES, *CHARACTERS, *(f"##{c}" for c in CHARACTERS)])}
-    tokenizer = transformers.BertTokenizerFast(vocab=vocabulary, model_max_length=limit)
+    tokenizer = _tokenizer("Bert", vocabulary, limit=limit)
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=len(vocabulary),
@@ -50,9 +52,26 @@ def gpt(*, limit: int = LIMIT) -> Model:
         piece: k for k, piece in enumerate(["<|endoftext|>", *alphabet, "Ġt", "he", "Ġthe", "at", "in", "ing"])
     }
     merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("a", "t"), ("i", "n"), ("in", "g")]
-    tokenizer = transformers.GPT2TokenizerFast(vocab=vocabulary, merges=merges, model_max_length=limit)
+    tokenizer = _tokenizer("GPT2", vocabulary, merges, limit=limit)
     torch.manual_seed(1)
     config = transformers.GPT2Config(
         vocab_size=len(vocabulary), n_embd=12, n_layer=3, n_head=2, n_positions=limit, initializer_range=0.5
     )
     return Model(transformers.GPT2Model(config).eval(), tokenizer)
+
+
+def _tokenizer(
+    kind: str, vocabulary: dict[str, int], merges: list[tuple[str, str]] | None = None, *, limit: int
+) -> Any:
+    """The library's own; its versions before 5 take files only."""
+    made = getattr(transformers, f"{kind}TokenizerFast")
+    given: dict[str, Any] = {"model_max_length": limit}
+    if int(transformers.__version__.partition(".")[0]) >= 5:
+        return made(vocab=vocabulary, **({"merges": merges} if merges else {}), **given)
+    with TemporaryDirectory() as folder:
+        words, pairs = Path(folder, "vocab"), Path(folder, "merges")
+        words.write_text(json.dumps(vocabulary) if merges else "\n".join(vocabulary), encoding="utf-8")
+        if merges:
+            pairs.write_text("\n".join(map(" ".join, merges)), encoding="utf-8")
+            given["merges_file"] = str(pairs)
+        return made(vocab_file=str(words), **given)
