@@ -1,6 +1,7 @@
 """`elmokit align` as a user meets it."""
 
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +64,21 @@ def test_what_is_refused(cli, texts: tuple[Path, Path], tmp_path: Path) -> None:
     done = cli("embed", "text", "-m", f"aligned:{tmp_path}")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "holds no alignment" in done.err
+
+
+def test_a_file_that_cannot_grow(cli, texts: tuple[Path, Path], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """One line that names the folder, and the maps that were there stay as they were."""
+    folders = [save_pretrained(models.tiny(seed=k).pretrained, tmp_path / f"model{k}") for k in (0, 1)]
+    given = ("align", *folders, "--source-text", texts[0], "--target-text", texts[1], "-o", tmp_path / "map")
+    assert cli(*given).code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "map").iterdir()}
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256, allowed[1]))
+    try:
+        done = cli(*given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
+    assert done.code == 2
+    assert f"{tmp_path / 'map'}: cannot be written: File too large" in done.err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "map").iterdir()} == before
+    assert not list(tmp_path.glob(".*"))

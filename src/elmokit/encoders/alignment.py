@@ -82,9 +82,12 @@ class Alignment:
         described: dict[str, Any] = {"format": MARK, **plain(self.about)}
         described["checksums"] = {name: tensor.checksum(name) for name, tensor in tensors.items()}
         described["checksum"] = checksum_of(described)
-        with atomic_folder(folder, last=DESCRIBES, replaces=(DESCRIBES, TENSORS)) as draft:
-            write_tensors(draft / TENSORS, tensors)
-            write_text(draft / DESCRIBES, json.dumps(described, indent=2, ensure_ascii=False) + "\n")
+        try:
+            with atomic_folder(folder, last=DESCRIBES, replaces=(DESCRIBES, TENSORS)) as draft:
+                write_tensors(draft / TENSORS, tensors)
+                write_text(draft / DESCRIBES, json.dumps(described, indent=2, ensure_ascii=False) + "\n")
+        except OSError as error:  # a full disk
+            raise InputError(f"{folder}: cannot be written: {error.strerror or error}; choose another place") from error
         return folder
 
     @classmethod
