@@ -20,7 +20,7 @@ from elmokit.server.protocol import BoundedHttp
 from elmokit.server.service import Service
 
 LINGER = 1.0  # seconds that open connections have for one more request, whose answer then closes them
-TRIM = 30.0  # seconds after which memory that batches have left free goes back to the system
+TRIM = 10.0  # seconds after which memory that batches have left free goes back to the system
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
