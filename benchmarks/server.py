@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -276,18 +277,40 @@ def judge_memory(name: str, first: float, last: float, more: str = "") -> None:
     judge(name, told, good=growth <= MOST_GROWTH)
 
 
+@contextmanager
+def watched(pid: int) -> Iterator[list[float]]:
+    """A process's memory, twice a second meanwhile."""
+    samples, ended = [memory(pid)], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            samples.append(memory(pid))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join()
+
+
 def soak(elmo: "Elmo", texts: list[str], seconds: float) -> None:
-    """Memory under steady full load for so long, after a minute of it."""
+    """Memory under steady full load for so long, after a minute of it: the most in each tenth of the time.
+
+    The server gives free memory back every ten seconds, so what it has at one moment says little.
+    """
     bodies, statuses, marks, lost = bodies_of(elmo, texts), Counter[int](), list[float](), 0
     with served() as (url, pid):
         show("soak: memory before the first request", f"{memory(pid):.0f} MiB")
         for _ in range(11):
-            (part,) = drive(
-                url, Group(bodies, clients=CLIENTS), seconds=seconds / 10 if marks else min(seconds / 10, 60)
-            )
+            with watched(pid) as samples:
+                (part,) = drive(
+                    url, Group(bodies, clients=CLIENTS), seconds=seconds / 10 if marks else min(seconds / 10, 60)
+                )
             statuses.update(part.counts)
             lost += part.result.lost + part.result.doubled
-            marks.append(memory(pid))
+            marks.append(max(samples))
             print(f"  {marks[-1]:.1f} MiB, p99 {part.at(0.99):.0f} ms, {part.result.lost} lost", file=sys.stderr)
     judge_memory(f"soak of {seconds:.0f} seconds: memory", marks[0], marks[-1], f"; {dict(statuses)}")
     judge("soak: lost or doubled", str(lost), good=not lost)
