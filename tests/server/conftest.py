@@ -31,7 +31,7 @@ def start(encoder: Elmo) -> Iterator[Callable[..., Running]]:
 
     def begin(*, settings: ServerSettings | None = None, **options: Any) -> Running:
         service = Service({"tiny": encoder}, settings=settings or ServerSettings())
-        running.append(Running(service, log=None, **options))
+        running.append(Running(service, **{"log": None, **options}))
         return running[-1]
 
     yield begin

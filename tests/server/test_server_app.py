@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import signal
 import socket
 import threading
@@ -144,6 +145,16 @@ def test_flags_by_the_environment(process: Callable[..., Process]) -> None:
     answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": ["a"] * 4}, timeout=120)
     assert answer.status_code == 413
     until(lambda: '"path": "/v1/embeddings"' in server.said)  # the line is written when the answer is on its way
+
+
+def test_a_client_cannot_write_fields_of_the_log(start: Callable[..., Running]) -> None:
+    log = io.StringIO()
+    server = start(log=log)
+    named = {"X-Forwarded-For": "9.9.9.9 GET /secret 200"}
+    assert server.http.get("/none%0Asuch%20path", headers=named).status_code == 404
+    until(lambda: "id=" in log.getvalue())
+    (line,) = log.getvalue().splitlines()
+    assert line.split(" ")[2:5] == ["GET", "/none\\nsuch%20path", "404"]
 
 
 def test_answers_are_sent_without_delay() -> None:

@@ -238,9 +238,10 @@ class _Exchange:
         if self.front.settings.log_format == "json":
             line = json.dumps(told)
         else:
-            path = json.dumps(told["path"])[1:-1]  # a line break in it must not begin a line of the log
+            # What a client chose (a proxy's header may name it) must neither begin a line of the log nor a field of it.
+            who, path = (json.dumps(told[name])[1:-1].replace(" ", "%20") for name in ("client", "path"))
             line = (
-                f"{told['time']} {told['client']} {told['method']} {path} {told['status']} {told['total_ms']} ms "
+                f"{told['time']} {who} {told['method']} {path} {told['status']} {told['total_ms']} ms "
                 f"(queue {told['queue_ms']}, model {told['model_ms']}) {told['tokens']} tokens id={told['id']}"
             )
         print(line, file=self.front.log, flush=True)
