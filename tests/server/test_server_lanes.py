@@ -40,9 +40,11 @@ class Lanes:
         self.lock, self.go = threading.Lock(), threading.Event()
         self.now = self.most = 0
         self.threads: set[str] = set()
+        self.sizes: list[int] = []  # tokens of each batch
 
     def __call__(self, work: list[tuple[Several, list[range]]], budget: int) -> None:
         with self.lock:
+            self.sizes.append(sum(len(piece) for _, pieces in work for piece in pieces))
             self.now += 1
             self.most = max(self.most, self.now)
             self.threads.add(threading.current_thread().name)
@@ -92,6 +94,26 @@ def test_a_job_is_done_when_all_lanes_are_done_with_it(thread: ModelThread, lane
     assert lanes.most == 2
     assert len(lanes.threads & {"elmokit-lane_0", "elmokit-lane_1"}) == 2
     until(lambda: thread.held == 0)
+
+
+def test_no_lane_takes_nearly_all_that_waits(lanes: Lanes) -> None:
+    """Two lanes share what is asked for, though the budget of one would hold it all."""
+    thread = ModelThread(run=lanes, bound=100_000, budget=20_000, lanes=lambda place, most: 2)
+    thread.start()
+    try:
+        release = hold(thread)
+        jobs = [Several(1, size=40) for _ in range(30)]
+        for job in jobs:
+            thread.submit(job)
+        release.set()
+        until(lambda: lanes.now == 2)
+        lanes.go.set()
+        assert [job.future.result(60) for job in jobs] == [[0]] * 30
+        assert sorted(lanes.sizes) == [600, 600]
+    finally:
+        lanes.go.set()
+        thread.close()
+        thread.thread.join(60)
 
 
 def test_what_waits_alone_has_all_threads(thread: ModelThread, lanes: Lanes) -> None:

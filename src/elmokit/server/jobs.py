@@ -231,7 +231,7 @@ class ModelThread:
                     if self.stopping and not self.waiting and not self._steps:
                         return
                     self._changed.wait()
-                work, patience = self._gather(max(self.budget // lanes, 1))
+                work, patience = self._gather(self._share(lanes))
                 if not work:  # cancelled just now
                     continue
                 alone = lanes == 1 or not (self._steps or self.waiting)
@@ -242,6 +242,14 @@ class ModelThread:
                 if lanes not in self._lanes:
                     self._lanes[lanes] = Lanes(lanes)
                 self._lanes[lanes].run(partial(self._run, work, number, lanes))
+
+    def _share(self, lanes: int) -> int:
+        """The most tokens of the next batch: a lane's part of the budget and, if less, of all that is asked for now.
+
+        Else one lane would take nearly everything, and whoever comes meanwhile would wait for all of it.
+        """
+        fair = self.budget if lanes == 1 else max(-(-self.held // lanes), LEAST)
+        return max(min(self.budget // lanes, fair), 1)
 
     def _room(self) -> int:
         """In how many lanes the job that is next may run; 0 if there is none, or it has to wait. Under the lock."""
