@@ -4,12 +4,11 @@ Each object is new when the threads start, so that what is built on first use is
 cache is far smaller than the vocabulary. In C numbers are equal bit for bit; torch's own kernels may round otherwise.
 """
 
-import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-import models
-from elmokit import ElmoEmbedding, Features, Joined, Part, Static, Tagger, Transformer
+from elmokit import ElmoEmbedding, Features, Joined, Part, Static, Transformer
 from elmokit.compat.allennlp import ElmoEmbedder
 from elmokit.compat.manylangs import Embedder
 from elmokit.compat.simple_elmo import ElmoModel
@@ -26,94 +24,20 @@ from elmokit.encoders import Elmo, WordTable
 from elmokit.encoders.batches import OTHERS, Built
 from elmokit.index import Index
 from elmokit.index.exact import centred
-from elmokit.kernels.cpu.c import c_library
-from elmokit.lm import LanguageModel
-from elmokit.tasks.run import train_task
-from elmokit.tasks.setup import load_setup
-from elmokit.tasks.tagging.task import NER, TaggedExample
-from elmokit.text import Sentence
 from elmokit.weights import save_pretrained
-from elmokit.weights.pretrained import SoftmaxTensors
-
-THREADS = 8
-NEAR = 1e-5  # what torch's kernels may make of a batch
-WORDS = [f"w{k}" for k in range(300)]
-VOCABULARY = ("<S>", "</S>", "<UNK>", *WORDS[:60])
-MODEL = models.tiny(models.tiny_options(lstm={"dim": 16, "projection_dim": 8}))
-IN_C = c_library() is not None
-
-
-def jobs(n: int = 16) -> list[list[list[str]]]:
-    """Batches of one to twelve sentences of no to thirty words."""
-    draw = random.Random(1)
-    return [
-        [[draw.choice(WORDS) for _ in range(draw.choice([0, 1, 4, 30]))] for _ in range(draw.choice([1, 2, 12]))]
-        for _ in range(n)
-    ]
-
-
-@pytest.fixture(autouse=True)
-def _switch_often() -> Iterator[None]:
-    """Threads of Python change over every 10 microseconds instead of every 5 milliseconds."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
-
-
-def from_threads(call: Callable[[Any], Any], given: Sequence[Any], *, threads: int = THREADS) -> list[list[Any]]:
-    """What each thread gets for everything given, all begun at once, each in an order of its own."""
-    start = threading.Barrier(threads)
-    found: list[list[Any]] = [[None] * len(given) for _ in range(threads)]
-    errors: list[BaseException] = []
-
-    def work(thread: int) -> None:
-        order = random.Random(thread).sample(range(len(given)), len(given))
-        start.wait()
-        try:
-            for k in order:
-                found[thread][k] = call(given[k])
-        except BaseException as error:
-            errors.append(error)
-
-    running = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return found
-
-
-def check(new: Callable[[], Callable[[Any], Any]], given: Sequence[Any], *, near: float = NEAR) -> None:
-    """`new()` makes an object and returns the call under test."""
-    alone = new()
-    expected = [alone(one) for one in given]
-    shared = new()
-    for found in from_threads(shared, given):
-        for got, want in zip(found, expected, strict=True):
-            same(got, want, near=near)
-    for one, want in zip(given, expected, strict=True):  # and it is not spoilt for those who come later
-        same(shared(one), want, near=near)
-
-
-def same(got: Any, want: Any, *, near: float) -> None:
-    """Equal, numbers to `near`; 0 is bit for bit."""
-    if is_dataclass(want) and not isinstance(want, Sentence):
-        got, want = asdict(got), asdict(want)
-    if isinstance(want, dict):
-        assert got.keys() == want.keys()
-        for key in want:
-            same(got[key], want[key], near=near)
-    elif isinstance(want, list | tuple):
-        assert len(got) == len(want)
-        for a, b in zip(got, want, strict=True):
-            same(a, b, near=near)
-    elif isinstance(want, np.ndarray | torch.Tensor | float):
-        np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0, atol=near)
-    else:
-        assert got == want
+from many_threads import (
+    IN_C,
+    MODEL,
+    NEAR,
+    WORDS,
+    check,
+    from_threads,
+    jobs,
+    language_model_calls,
+    same,
+    save_tagger,
+    tagger_calls,
+)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -213,48 +137,9 @@ def test_elmo_as_a_layer() -> None:
     check(new, jobs())
 
 
-def language_model_calls(device: str) -> Callable[[Any], Any]:
-    source = torch.Generator().manual_seed(5)
-    softmax = SoftmaxTensors(
-        torch.randn(len(VOCABULARY), 8, generator=source), torch.randn(len(VOCABULARY), generator=source)
-    )
-    pretrained = replace(MODEL.pretrained, vocabulary=VOCABULARY, softmax=softmax)
-    lm = LanguageModel(pretrained, device=device)
-
-    def call(batch: list[list[str]]) -> Any:
-        words = [token for tokens in batch for token in tokens][:9]
-        blank = lm.fill([*words[:4], "___", *words[4:]], n=3)
-        drawn = [lm.sample(words, direction=way, n_words=6, seed=3) for way in ("forward", "backward")]
-        return lm.score(batch), lm.next_words(words, n=3), blank, [sample.tokens for sample in drawn]
-
-    return call
-
-
 def test_the_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elmokit.lm.model.CACHE_WORDS", 20)
     check(lambda: language_model_calls("cpu"), jobs(8), near=1e-4)
-
-
-def save_tagger(folder: Path) -> None:
-    tags = ("B-X", "O", "B-Y", "I-Y")
-    examples = [
-        TaggedExample(Sentence.of(tokens[:4]), tags[: len(tokens)], "IOB2")
-        for batch in jobs()
-        for tokens in batch
-        if len(tokens) == 4
-    ]
-    small = {"word_dim": 4, "char_dim": 2, "char_filters": "2:4", "hidden": 4, "layers": 1, "epochs": 1}
-    setup = load_setup(NER, flags={**small, "elmo_at": "both"})
-    encoder = Elmo(MODEL.pretrained, device="cpu", cache_words=40)
-    train_task(NER, setup, examples, examples[:4], encoder=encoder, device="cpu").save(folder)
-
-
-def tagger_calls(folder: Path, device: str) -> Callable[[Any], Any]:
-    elmo = Elmo(MODEL.pretrained, device=device, cache_words=20)
-    tagger = Tagger.from_pretrained(folder, encoder=elmo, device=device)
-    return lambda batch: [
-        [found.tags for found in part] for part in tagger.predict([" ".join(tokens) for tokens in batch])
-    ]
 
 
 def test_task_models(tmp_path: Path) -> None:
@@ -369,77 +254,3 @@ threading.Thread(target=late).start()
 """
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("(20, 16)\n", "")
-
-
-KINDS = (
-    *("elmo", "two types", "forgetful", "several", "joined", "layer", "embedder"),
-    *("language model", "tagger", "bert", "gpt"),
-)
-
-
-def on_device(kind: str, folder: Path, device: str) -> Callable[[Any], Any]:
-    """An object on this device, and the call under test."""
-    if kind == "language model":
-        return language_model_calls(device)
-    if kind == "tagger":
-        return tagger_calls(folder, device)
-    if kind in ("bert", "gpt"):
-        model = getattr(pytest.importorskip("transformer_models"), kind)()
-        encoder = Transformer(model.network, model.tokenizer, device=device)
-        return lambda batch: encoder.encode_layers(batch)
-    if kind == "embedder":
-        embedder = ElmoEmbedder(folder, stateful=False, cuda_device=0 if device == "cuda" else -1)
-        return lambda batch: embedder.embed_batch(batch)
-    elmo = Elmo(MODEL.pretrained, device=device, cache_words=40)
-    if kind == "elmo":
-        return lambda batch: elmo.encode_layers(batch)
-    if kind == "two types":  # the second is built by whichever thread comes first
-        return lambda batch: (elmo.encode_tokens(batch), elmo.encode(batch, dtype="float64"))
-    if kind == "forgetful":
-
-        def call(batch: list[list[str]]) -> Any:
-            if len(batch) == 1:
-                elmo.forget_words()
-            return elmo.encode_layers(batch)
-
-        return call
-    if kind == "several":  # graphs of several models are recorded at the same time
-        others = [elmo, *(Elmo(MODEL.pretrained, device=device, cache_words=40) for _ in range(3))]
-        return lambda batch: others[sum(map(len, batch)) % 4].encode_layers(batch)
-    if kind == "layer":
-        embedding = ElmoEmbedding(MODEL.pretrained).eval().to(device)
-        return lambda batch: embedding(batch).vectors.detach().cpu()
-    assert kind == "joined"
-    table = WordTable(WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32))
-    parts = [Static(table, device=device), Part(elmo)]
-    joined, features = Joined(parts), Features(parts).eval().to(device)
-    return lambda batch: (joined.encode_tokens(batch), features(batch).vectors.detach().cpu())
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_on_cuda(kind: str, streams: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs are recorded and replayed while others do the same, in one stream or each in its own."""
-    monkeypatch.setattr("elmokit.lm.model.CACHE_WORDS", 20)
-    monkeypatch.setattr("elmokit.compat.allennlp.embedder.CACHE_WORDS", 40)
-    if kind == "tagger":
-        save_tagger(tmp_path)
-    elif kind == "embedder":
-        save_pretrained(MODEL.pretrained, tmp_path)
-
-    def new() -> Callable[[Any], Any]:
-        call, own = on_device(kind, tmp_path, "cuda"), threading.local()
-
-        def in_own_stream(batch: list[list[str]]) -> Any:
-            own.stream = getattr(own, "stream", None) or torch.cuda.Stream()
-            with torch.cuda.stream(own.stream):
-                return call(batch)
-
-        return in_own_stream if streams else call
-
-    # Small ones, for which graphs are recorded, and larger ones.
-    small = [batch for batch in jobs(60) if len(batch) <= 2 or not any(len(tokens) > 4 for tokens in batch)]
-    number = {"elmo": 40, "several": 24, "language model": 5}.get(kind, 12)
-    check(new, [*small[:number], *jobs(3)], near=1e-4)

@@ -2,21 +2,23 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.batch import plan_batches, plan_windows
+from elmokit.batch import plan_windows
 from elmokit.encoders.batches import BatchRunner, Built
+from elmokit.encoders.calls import Answer, Call, Options, Shape, check_options, run_call
+from elmokit.encoders.calls import Context as Context
+from elmokit.encoders.calls import Hit as Hit
+from elmokit.encoders.calls import Layers as Layers
 from elmokit.encoders.columns import Columns
-from elmokit.encoders.places import FLOATS, ahead_bytes, batch_budget, pick_device, pick_dtype
+from elmokit.encoders.places import FLOATS, batch_budget, pick_device, pick_dtype
 from elmokit.encoders.results import (
     Block,
     Choice,
@@ -24,13 +26,11 @@ from elmokit.encoders.results import (
     Vectors,
     per_sentence,
     pooled,
-    run_batches,
     run_windows,
 )
 from elmokit.errors import InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.layers import LayerChoice, LayerStack
-from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence, Tokenizer
 from elmokit.weights.storage import digest_tensors
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from elmokit.encoders.aligned import Aligned
     from elmokit.encoders.alignment import Alignment
 
-Layers = str | int | LayerChoice
-Context = Literal["both", "left", "right", "none"]
 BLOCK_BYTES = 32 << 20  # vectors of a `Block` where a device does not make blocks itself
 SEES = {
     "both": "the words on both sides",
@@ -47,50 +45,6 @@ SEES = {
     "right": "the words to its right only",
     "none": "no other word",
 }
-
-
-class Options(TypedDict, total=False):
-    """The options that `encode`, `encode_tokens`, `encode_layers` and `stream` share; see `Encoder`."""
-
-    layers: Layers | None
-    mix: ScalarMix | None
-    batch_tokens: int | None
-    device: str | torch.device | None
-    dtype: str | torch.dtype | None
-    progress: bool
-    normalise: bool
-
-
-class Hit(NamedTuple):
-    """A text that `search` found."""
-
-    place: int  # among the texts, from 0
-    score: float  # the cosine
-
-
-class Call(NamedTuple):
-    """What a call asked for."""
-
-    choice: Choice
-    runner: BatchRunner
-    budget: int  # positions of a batch
-    numbers: int  # of a token's result
-
-    def window(self, itemsize: int) -> int:
-        """How many batches' results may be held back while sentences of like length are brought together."""
-        return min(max(ahead_bytes(self.runner.device) // (itemsize * self.numbers * self.budget), 1), 64)
-
-
-class Answer(NamedTuple):
-    """A call under way."""
-
-    results: Iterator[Embedding]
-    single: bool  # one string was given, which gets its own answer
-    choice: Choice
-    device: torch.device
-
-    def tensor(self, vectors: Vectors) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(vectors)).to(self.device)
 
 
 class Encoder(ABC):
@@ -303,7 +257,7 @@ class Encoder(ABC):
                 yield Block.of(held)
 
     def _windows(
-        self, stretches: Iterable[list[Sentence]], call: "Call", itemsize: int
+        self, stretches: Iterable[list[Sentence]], call: Call, itemsize: int
     ) -> Iterator[list[list[tuple[int, Sentence]]]]:
         for stretch in stretches:
             self.forget_words()
@@ -393,39 +347,33 @@ class Encoder(ABC):
     def _answer(
         self,
         sentences: Given,
-        shape: Callable[..., list[Vectors]],
+        shape: Shape,
         *,
         default: str,
         options: Options,
         lend: bool = False,
-    ) -> "Answer":
+    ) -> Answer:
         """Begins a call; nothing runs before its results are taken."""
         call = self._call(default, options)
-        runner = call.runner
         request = read_request(sentences, tokenizer=self.tokenizer)
         normalise = options.get("normalise", False)
-        if shape is per_sentence and runner.device.type == "cuda":
-            windows = plan_windows(request.sentences, batch_tokens=call.budget, window=call.window(4))
-            results: Iterator[Embedding] = chain.from_iterable(
-                run_windows(windows, runner, call.choice, normalise=normalise, lend=lend)
-            )
-        else:
-            window = 64 if shape is pooled else call.window(4)
-            batches = plan_batches(request.sentences, batch_tokens=call.budget, window=window)
-            results = run_batches(batches, runner, call.choice, partial(shape, normalise=normalise))
+        results = self._results(request.sentences, call, shape, normalise=normalise, lend=lend)
         if options.get("progress"):
             from rich.console import Console
             from rich.progress import track
 
             results = iter(track(results, "embedding", total=request.total, console=Console(stderr=True)))
-        return Answer(results, request.single, call.choice, runner.device)
+        return Answer(results, request.single, call.choice, call.runner.device)
 
-    def _call(self, default: str, options: Options) -> "Call":
+    def _results(
+        self, sentences: Iterator[Sentence], call: Call, shape: Shape, *, normalise: bool, lend: bool
+    ) -> Iterator[Embedding]:
+        """In input order, made as they are taken. For encoders that need no batches there may be a shorter way."""
+        return run_call(sentences, call, shape, normalise=normalise, lend=lend)
+
+    def _call(self, default: str, options: Options) -> Call:
         """What the options of a call come to."""
-        if unknown := sorted(options.keys() - Options.__annotations__.keys()):
-            hint = "; batches are cut by their tokens: use batch_tokens=" if "batch_size" in unknown else ""
-            known = ", ".join(Options.__annotations__)
-            raise TypeError(f"no option {unknown[0]!r}{hint}. The options are {known}")
+        check_options(options)
         choice = Choice.of(options.get("layers"), options.get("mix"), default=default)
         runner = self.placed(options.get("device"), options.get("dtype"))
         budget = batch_budget(options.get("batch_tokens"), runner.device)
