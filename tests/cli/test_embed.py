@@ -237,6 +237,22 @@ class TestProvenance:
             assert "finished already" not in done.err
             assert out.read_bytes() == whole
 
+    def test_hdf5_sees_no_damaged_file(self, cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+        """The size of the second text of its heap is changed: its library looks for the heap's end for ever."""
+        source, out = tmp_path / "in.txt", tmp_path / "out.h5"
+        source.write_bytes(TEXT)
+        command = ("embed", source, "-o", out, "-m", model_folder)
+        cli(*command)
+        whole = out.read_bytes()
+        damaged, heap = bytearray(whole), whole.index(b"GCOL")
+        first = int.from_bytes(whole[heap + 24 : heap + 32], "little")
+        damaged[heap + 40 + -(-first // 8) * 8] ^= 0x40
+        out.write_bytes(damaged)
+        again = [sys.executable, "-m", "elmokit", *map(str, command)]
+        done = subprocess.run(again, capture_output=True, timeout=120, check=False)
+        assert (done.returncode, b"finished already" in done.stderr) == (0, False)
+        assert out.read_bytes() == whole
+
 
 def test_progress_on_a_plain_file(
     cli: Cli, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

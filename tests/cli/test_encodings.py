@@ -1,4 +1,7 @@
-"""Output where a terminal or a file cannot hold every character: it is spelled out, and the command goes on."""
+"""Output where a terminal or a file cannot hold every character: it is spelled out, and the command goes on.
+
+Arguments are UTF-8 whatever the locale.
+"""
 
 import os
 import subprocess
@@ -28,3 +31,38 @@ def test_what_cannot_be_shown_is_spelled_out(words: tuple[str, ...], encoding: s
     )
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
     assert name in done.stdout.decode(encoding)
+
+
+ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
+
+
+def run(*words: str | bytes, env: dict[str, str], folder: Path) -> "subprocess.CompletedProcess[bytes]":
+    given = [word.encode() if isinstance(word, str) else word for word in words]  # UTF-8, whatever runs the tests
+    command = [sys.executable, "-m", "elmokit", *given]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, timeout=300, check=False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are no bytes there")
+@pytest.mark.parametrize("words", [("tokenize", "Zoë sees an owl ."), ("embed", *MODEL, "Zoë sees an owl .")])
+def test_arguments_are_utf_8_in_every_locale(words: tuple[str, ...], tmp_path: Path) -> None:
+    usual = run(*words, env={**os.environ, "PYTHONUTF8": "1"}, folder=tmp_path)
+    there = run(*words, env=ASCII, folder=tmp_path)
+    assert (there.returncode, there.stdout, there.stderr) == (usual.returncode, usual.stdout, usual.stderr)
+    assert (usual.returncode, "Zoë".encode() in usual.stdout) == (0, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are no bytes there")
+@pytest.mark.parametrize("env", [ASCII, {**os.environ, "PYTHONUTF8": "1"}], ids=["ascii", "utf-8"])
+def test_names_of_files_in_every_locale(env: dict[str, str], tmp_path: Path) -> None:
+    for name in ("Zoë.txt".encode(), b"Zo\xeb.txt"):
+        (tmp_path / os.fsdecode(name)).write_text("An owl .\n")
+        done = run("embed", *MODEL, name, "-o", name.replace(b"txt", b"h5"), env=env, folder=tmp_path)
+        assert (done.returncode, b"1 sentences" in done.stderr) == (0, True), done.stderr
+        assert (tmp_path / os.fsdecode(name)).with_suffix(".h5").is_file()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="arguments are no bytes there")
+def test_what_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    done = run("tokenize", b"Zo\xeb sees an owl .", env=ASCII, folder=tmp_path)
+    expected = b"elmokit: 'Zo\\xeb sees an owl .' is not UTF-8; expected text in UTF-8, or a file that is there\n"
+    assert (done.returncode, done.stderr) == (2, expected)

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 import typer
 from typer.core import TyperCommand
 
+from elmokit.cli.inputs import decode_argument
+
 UNTIL = "0.3"  # where the old spellings end
 
 
@@ -171,7 +173,9 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known: Mapping[str, OldSpelling] = getattr(self.callback, "old_spellings", {})
-        return super().parse_args(ctx, _modernise(args, known))
+        rest = super().parse_args(ctx, _modernise(args, known))
+        ctx.params = {name: decode_argument(value) for name, value in ctx.params.items()}
+        return rest
 
 
 def _modernise(args: list[str], known: Mapping[str, OldSpelling]) -> list[str]:

@@ -4,12 +4,14 @@ A line of text, a JSON field, a Parquet value and a text on the command line mea
 that is split into its sentences. What comes tokenised stays as it is.
 """
 
+import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elmokit.encoders import Encoder
@@ -18,7 +20,27 @@ if TYPE_CHECKING:
     from elmokit.index import Index
     from elmokit.text import Sentence, Tokenizer
 
+ESCAPED = re.compile("[\ud800-\udfff]")  # bytes of an argument that Python could not decode
 MUCH = 1 << 20  # bytes of text that are worth processes of their own
+
+
+def decode_argument(given: Any) -> Any:
+    """An argument as text in UTF-8, also where Python reads arguments as ASCII (LC_ALL=C with PYTHONUTF8=0).
+
+    Names of files stay as they are, since only so can they be opened.
+    """
+    from elmokit.errors import InputError
+
+    if isinstance(given, list | tuple):
+        return type(given)(map(decode_argument, given))
+    if not isinstance(given, str) or not ESCAPED.search(given) or os.path.exists(given) or glob.glob(given):
+        return given
+    content = os.fsencode(given)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        shown = content.decode(errors="backslashreplace")
+        raise InputError(f"'{shown}' is not UTF-8; expected text in UTF-8, or a file that is there") from None
 
 
 def is_source(argument: str) -> bool:

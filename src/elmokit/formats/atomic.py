@@ -113,7 +113,7 @@ def sweep_drafts(folder: Path) -> None:
 def _draft_folder(target: Path) -> Iterator[Path]:
     """A hidden folder beside `target`, locked while the block runs and removed after it."""
     # The limit on names is 255 bytes, and the target's own name may come near it.
-    name = os.fsencode(target.name)[:200].decode("utf-8", "ignore")
+    name = os.fsdecode(os.fsencode(target.name)[:200].decode("utf-8", "ignore").encode())
     with contextlib.ExitStack() as stack:
         while True:
             draft = target.with_name(f".{name}.{secrets.token_hex(6)}.tmp")
