@@ -24,6 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with float64; exit 1 on failure")
     parser.add_argument("--bench", action="store_true", help="time kernels, variants and torch's own LSTM")
+    parser.add_argument("--only", nargs="+", help="with --check: the kernels with one of these in their names")
     parser.add_argument("--out", type=Path, help="details as JSON")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -31,7 +32,7 @@ def main() -> int:
         return 2
     if options.check == options.bench:
         parser.error("choose --check or --bench")
-    return check(options.out) if options.check else bench(options.out)
+    return check(options.out, only=options.only) if options.check else bench(options.out)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from elmokit.kernels import Filter, LstmRules, LstmState, LstmWeights, reference_char_cnn, reference_lstm
 from kernels_shared import OFFICIAL, captured, in_parallel, words
+from kernels_step import HIGHWAY, SAMPLED, check_highway, check_sampled
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def _relative(a: Tensor, b: Tensor) -> float:
     return gap if gap == gap else float("inf")
 
 
-def check(out: Path | None) -> int:
+def check(out: Path | None, *, only: list[str] | None = None) -> int:
     jobs: dict[str, tuple[Callable[..., dict[str, float]], object, str]] = {
         case.name: (check_lstm, case, case.dtype) for case in _cases()
     }
@@ -190,7 +191,11 @@ def check(out: Path | None) -> int:
         ("char cnn, bfloat16", "relu", 16, "bfloat16"),
     ):
         jobs[name] = (check_char_cnn, (activation, E, kind), kind)
+    jobs |= {name: (check_sampled, name, facts[4]) for name, facts in SAMPLED.items()}
+    jobs |= {name: (check_highway, name, facts[2]) for name, facts in HIGHWAY.items()}
     jobs["cuda graph"] = (check_graph, "", "float32")
+    if only:
+        jobs = {name: job for name, job in jobs.items() if any(part in name for part in only)}
     limits = {"float32": (1e-5, 1e-4), "bfloat16": (8e-2, 6e-2), "float16": (1e-2, 1e-2)}
     rows, failed = {}, 0
     for name, result in in_parallel({name: (job[0], job[1]) for name, job in jobs.items()}):

@@ -129,6 +129,20 @@ def test_recorded_steps_with_a_teacher_and_for_four_bits(taught: bool, stored_as
         compare(CudaGraphStep, Step, settings(**shape), torch.device("cuda"), taught=taught)
 
 
+@pytest.mark.parametrize("changes", [{}, {"softmax": "full"}, {"sampling": "repeated"}, {"n_highway": 2}])
+def test_fused_elementwise_work_changes_nothing(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses and weights with the fused kernels, and with plain torch instead."""
+    config, runs = settings(**changes), []
+    for fused in ("1", "0"):
+        monkeypatch.setenv("ELMOKIT_FUSED_STEP", fused)
+        objective = an_objective(config, torch.device("cuda"))
+        step = steps(CudaGraphStep, config, objective, torch.device("cuda"))
+        losses = [step([a_window(k, words=20 if k < 3 else V)], noise(objective, k), 0.01) for k in range(5)]
+        runs.append((torch.stack(losses), step))
+    torch.testing.assert_close(runs[0][0], runs[1][0], rtol=5e-4, atol=5e-4)
+    check_equal(runs[0][1], runs[1][1], near=5e-4)
+
+
 def test_every_replay_draws_other_units() -> None:
     """Dropout inside a graph: the same window twice gives two losses, and the same seed the same ones again."""
     config = settings(dropout=0.5)

@@ -22,6 +22,7 @@ __all__ = [
     "reference_char_cnn", "reference_lstm",
 ]  # fmt: skip
 
+FUSED_STEP = True  # False: a training step's elementwise work in plain torch, as ELMOKIT_FUSED_STEP=0 has it
 _FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -71,6 +72,11 @@ def fused(tensor: Tensor) -> bool:
             f"{tensor.device} here: they need CUDA, float32, bfloat16 or float16, and the triton package; unset it"
         )
     return able and wish != "reference"
+
+
+def fused_step(tensor: Tensor) -> bool:
+    """Whether the elementwise work of a training step on this tensor runs in the fused kernels, too."""
+    return FUSED_STEP and os.environ.get("ELMOKIT_FUSED_STEP", "1") != "0" and fused(tensor)
 
 
 def _wish() -> str:

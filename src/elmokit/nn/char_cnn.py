@@ -8,7 +8,7 @@ them on loading.
 import torch
 from torch import Tensor, nn
 
-from elmokit.kernels import Filter, char_cnn
+from elmokit.kernels import Filter, char_cnn, fused_step
 from elmokit.shape import OFFICIAL_FILTERS as OFFICIAL_FILTERS
 from elmokit.shape import TokenEncoderConfig as TokenEncoderConfig
 
@@ -22,6 +22,13 @@ class Highway(nn.Module):
         self.gate = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and fused_step(x):
+            from elmokit.kernels.triton.pointwise import FusedHighway
+
+            transform, gates = self.transform, self.gate
+            given = (x, transform.weight, transform.bias, gates.weight, gates.bias)
+            y: Tensor = FusedHighway.apply(*given)  # type: ignore[no-untyped-call]
+            return y
         gate = torch.sigmoid(self.gate(x))
         return gate * torch.relu(self.transform(x)) + (1 - gate) * x
 

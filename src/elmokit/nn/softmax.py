@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
-from elmokit.kernels import softmax_rows_
+from elmokit.kernels import ROW_LIMIT, fused_step, softmax_rows_
 from elmokit.nn.sampling import Negatives, Sampling
 
 SCORES_AT_ONCE = 2**25  # per chunk: 64 MB in bfloat16, about an H200's cache
@@ -49,6 +49,10 @@ class Softmax(nn.Module):
         rows = self.weight if weight is None else weight
         if negatives is None:
             total = _Full.apply(hidden, rows, self.bias, targets)  # type: ignore[no-untyped-call]
+        elif len(negatives.ids) <= ROW_LIMIT and rows.dtype == torch.float32 and fused_step(hidden):
+            from elmokit.kernels.triton.sampled import SampledLoss
+
+            total = SampledLoss.apply(hidden, rows, self.bias, targets, *negatives)  # type: ignore[no-untyped-call]
         else:
             total = _Sampled.apply(hidden, rows, self.bias, targets, negatives)  # type: ignore[no-untyped-call]
         mean: Tensor = total / len(targets)

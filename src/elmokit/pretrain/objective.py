@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
+from elmokit.kernels import fused_step
 from elmokit.nn.bilm import BiLM, BiLMConfig, State, initialise
 from elmokit.nn.sampling import LogUniformSampler
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax, SoftmaxConfig, build_softmax
@@ -34,6 +35,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, which: Tensor) -> Tensor:
         ctx.save_for_backward(which)
+        ctx.fused = fused_step(vectors)
         ctx.like = vectors.shape, vectors.dtype
         return vectors[which]
 
@@ -42,7 +44,12 @@ class _Gather(torch.autograd.Function):
         (which,) = ctx.saved_tensors
         shape, dtype = ctx.like
         total = torch.zeros(shape, dtype=torch.promote_types(dtype, torch.float32), device=grad.device)
-        total.index_add_(0, which.flatten(), grad.flatten(0, -2).to(total.dtype))
+        if ctx.fused:
+            from elmokit.kernels.triton.pointwise import add_rows_
+
+            add_rows_(total, which.flatten(), grad.flatten(0, -2))
+        else:
+            total.index_add_(0, which.flatten(), grad.flatten(0, -2).to(total.dtype))
         return total.to(dtype), None
 
 
