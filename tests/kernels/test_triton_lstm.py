@@ -60,3 +60,20 @@ def test_equals_the_reference(problem: Problem, plan: Plan) -> None:
         assert (exact - ours).abs().max() < 1e-5
     for exact, ours in zip(results[0][1], results[1][1], strict=True):
         assert (exact - ours).norm() < 1e-4 * exact.norm()
+
+
+@pytest.mark.parametrize("fused", ["0", "1"])
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_gradient_of_the_outputs_alone(problem: Problem, fused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in training, where the state that is carried on has no gradient."""
+    monkeypatch.setenv("ELMOKIT_FUSED_STEP", fused)
+    results, end = [], None
+    for run, kind in ((reference_lstm, torch.float64), (triton_lstm, torch.float32)):
+        parts = [None if p is None else p.to(DEVICE, kind).requires_grad_() for p in problem.parts()]
+        kept = problem.kept()
+        out, _ = run(*problem.arguments(parts), keep=None if kept is None else kept.to(DEVICE, kind))
+        end = torch.randn_like(out) if end is None else end
+        out.backward(end.to(kind))
+        results.append([p.grad for p in parts if p is not None])
+    for exact, ours in zip(*results, strict=True):
+        assert (exact - ours).norm() < 1e-4 * exact.norm()

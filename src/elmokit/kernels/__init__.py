@@ -76,7 +76,12 @@ def fused(tensor: Tensor) -> bool:
 
 def fused_step(tensor: Tensor) -> bool:
     """Whether the elementwise work of a training step on this tensor runs in the fused kernels, too."""
-    return FUSED_STEP and os.environ.get("ELMOKIT_FUSED_STEP", "1") != "0" and fused(tensor)
+    return step_wanted() and fused(tensor)
+
+
+def step_wanted() -> bool:
+    """Whether a training step's elementwise work is to run in fused kernels, where those run at all."""
+    return FUSED_STEP and os.environ.get("ELMOKIT_FUSED_STEP", "1") != "0"
 
 
 def _wish() -> str:

@@ -53,6 +53,29 @@ class _Gather(torch.autograd.Function):
         return total.to(dtype), None
 
 
+class _Cast(torch.autograd.Function):
+    """Tensors in another type, all in one kernel on a GPU; and their gradients back."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.own = tensors[0].dtype
+        ctx.set_materialize_grads(False)
+        return tuple(_converted([t.detach() for t in tensors], dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = [g for g in grads if g is not None and g.is_contiguous()]
+        back = dict(zip(map(id, given), _converted(given, ctx.own), strict=True))
+        return None, *(None if g is None else back[id(g)] if id(g) in back else g.to(ctx.own) for g in grads)
+
+
+def _converted(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    made = [torch.empty_like(t, dtype=dtype) for t in tensors]
+    if made:
+        torch._foreach_copy_(made, tensors)
+    return made
+
+
 class _Windows(nn.Module):
     """The biLM over packed windows; a module of its own so that it can be called with cast parameters."""
 
@@ -141,7 +164,11 @@ class Objective(nn.Module):
         """
         rounding = self.rounding
         used = {n: p if rounding is None else rounding(f"windows.{n}", p) for n, p in self.windows.named_parameters()}
-        cast = {name: values.to(self.dtype) for name, values in used.items()}
+        if all(p.dtype != self.dtype and p.requires_grad and fused_step(p) for p in used.values()):
+            values = _Cast.apply(self.dtype, *used.values())  # type: ignore[no-untyped-call]
+            cast = dict(zip(used, values, strict=True))
+        else:
+            cast = {name: values.to(self.dtype) for name, values in used.items()}
         own, theirs = state[: len(self.bilm.lstm)], state[len(self.bilm.lstm) :]
         window = (inputs.types, inputs.which, inputs.keep)
         layers, ended = torch.func.functional_call(self.windows, cast, (*window, own, own[0].h.shape[1]))

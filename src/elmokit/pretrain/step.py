@@ -16,16 +16,18 @@ from torch.nn.parallel import DistributedDataParallel
 from elmokit.chars import ByteCodec, Codec, TypeRows, WordCodec
 from elmokit.kernels import LstmState
 from elmokit.kernels.graphs import recording
+from elmokit.kernels.transfers import upload
 from elmokit.nn.bilm import State
 from elmokit.nn.softmax import AdaptiveSoftmax
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.corpus.lexicon import Lexicon
 from elmokit.pretrain.objective import Inputs, Objective
-from elmokit.pretrain.optimisation import build_optimizer, clip_gradients, set_rate
+from elmokit.pretrain.optimisation import build_optimizer, clipped_step, set_rate
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, Window
 
 Codes = Callable[[NDArray[np.int64]], Tensor]  # word types (U,) to what the token encoder reads (U, W)
-CAPACITY_STEP = 1024  # word types are padded to a multiple of this in a captured step
+CAPACITY_STEP = 512  # word types are padded to a multiple of this in a captured step
+ROOM, MORE_ROOM = 1.05, 1.15  # of a captured step, beside its window's word types; where the first was too small
 TABLE_BYTES = 4 * 2**30  # codes of a lexicon that take more than this on a GPU are made on the host instead
 _BLOCK = 2**16
 
@@ -71,11 +73,9 @@ class Step:
         self.states = [tuple(LstmState(s.h.contiguous(), s.c.contiguous()) for s in part) for part in states]
 
     def _inputs(self, window: Window, noise: Tensor) -> Inputs:
-        def moved(array: NDArray[np.generic]) -> Tensor:
-            return torch.from_numpy(array).to(self.device, non_blocking=True)
-
         types = self.codes(window.types)
-        return Inputs(types, moved(window.which), moved(window.targets), moved(window.keep), noise.to(self.device))
+        which, targets, keep = (upload(array, self.device) for array in (window.which, window.targets, window.keep))
+        return Inputs(types, which, targets, keep, upload(noise.numpy(), self.device))
 
     def _backward(self, inputs: Inputs, part: int) -> Tensor:
         loss, self.states[part] = self.module(inputs, self.states[part])
@@ -84,9 +84,8 @@ class Step:
         return result
 
     def _update(self) -> Tensor:
-        norm = clip_gradients((p for p in self.objective.parameters() if p.requires_grad), self.config.clip_norm)
-        self.optimizer.step()
-        return norm
+        trained = (p for p in self.objective.parameters() if p.requires_grad)
+        return clipped_step(self.optimizer, trained, self.config.clip_norm)
 
 
 class CudaGraphStep(Step):
@@ -122,7 +121,8 @@ class CudaGraphStep(Step):
 
     def _capture(self, window: Window, noise: Tensor) -> None:
         """Room for this window's word types and somewhat more; two plain steps first, undone, to warm everything up."""
-        self.capacity = -(-int(len(window.types) * 1.15) // CAPACITY_STEP) * CAPACITY_STEP
+        room = MORE_ROOM if self.capacity else ROOM  # windows of shuffled text are much alike
+        self.capacity = -(-int(len(window.types) * room) // CAPACITY_STEP) * CAPACITY_STEP
         fresh = self._inputs(window, noise)
         types = fresh.types[:1].expand(self.capacity, -1).clone()
         self.static = fresh._replace(types=types)
@@ -198,8 +198,8 @@ class TypeCodes:
     def __call__(self, types: NDArray[np.int64]) -> Tensor:
         """(U,) to (U, W) int32."""
         if self.table is not None:
-            return self.table[torch.from_numpy(types).to(self.device, non_blocking=True)].int()
-        return torch.from_numpy(self._make(types)).to(self.device, non_blocking=True)
+            return self.table[upload(types, self.device)].int()
+        return upload(self._make(types), self.device)
 
     def _make(self, types: NDArray[np.int64]) -> TypeRows:
         rows = self.lexicon.rows(types, self.codec)

@@ -14,6 +14,7 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from elmokit.kernels import step_wanted
 from elmokit.kernels.reference import LstmRules, LstmState, LstmWeights
 from elmokit.kernels.triton._lstm_backward import cell_backward_kernel, feed_backward_kernel, spread_kernel
 from elmokit.kernels.triton._lstm_forward import carry_kernel, gates_kernel, project_kernel
@@ -25,6 +26,7 @@ from elmokit.kernels.triton._lstm_plan import (
     pack_weights,
     product_tile,
 )
+from elmokit.kernels.triton.pointwise import outer_gradient
 
 STRETCH = 8192  # packed positions whose hoisted input products are held at once
 POINTWISE = 256  # columns that a pointwise kernel takes at a time
@@ -233,15 +235,18 @@ def _backward(
     starts = (0, *accumulate(steps))
     keep = None if keep is None else keep.contiguous()
     clip = rules.proj_clip if tape.raw is not None else None
-    dh = torch.zeros(R, B + N, P, dtype=dtype, device=device)
-    if d_out is not None:
-        dh[:, B:].copy_(d_out)
-    if d_h is not None:  # each row's last output, or its initial one if it never ran
-        for t, (low, high) in enumerate(zip((*steps[1:], 0), steps, strict=True)):
-            dh[:, B + starts[t] + low : B + starts[t] + high] += d_h[:, low:high]
-        dh[:, steps[0] : B] += d_h[:, steps[0] :]
-    if tape.raw is not None and clip is not None:
-        dh[:, B:].masked_fill_(tape.raw.abs() > clip, 0.0)
+    if d_out is not None and d_h is None and step_wanted():
+        dh = outer_gradient(d_out, tape.raw, B, clip)
+    else:
+        dh = torch.zeros(R, B + N, P, dtype=dtype, device=device)
+        if d_out is not None:
+            dh[:, B:].copy_(d_out)
+        if d_h is not None:  # each row's last output, or its initial one if it never ran
+            for t, (low, high) in enumerate(zip((*steps[1:], 0), steps, strict=True)):
+                dh[:, B + starts[t] + low : B + starts[t] + high] += d_h[:, low:high]
+            dh[:, steps[0] : B] += d_h[:, steps[0] :]
+        if tape.raw is not None and clip is not None:
+            dh[:, B:].masked_fill_(tape.raw.abs() > clip, 0.0)
     dcell = torch.zeros(R, B, H, dtype=torch.float32, device=device)
     if d_c is not None:
         dcell.copy_(d_c)

@@ -111,6 +111,33 @@ def add_rows_(total: Tensor, index: Tensor, rows: Tensor, *, scale: Tensor | Non
         )
 
 
+@triton.jit(do_not_specialize=["before", "rest", "limit"])
+def outer_gradient_kernel(d_out, raw, dh, before, rest, limit, CLIP: tl.constexpr, BLOCK: tl.constexpr):
+    """`before` zeros, then `rest` numbers of d_out, zero where the output was clipped."""
+    r = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    given = (at >= before) & (at < before + rest)
+    d = tl.load(d_out + r * rest + at - before, mask=given, other=0.0)
+    if CLIP:
+        h = tl.load(raw + r * rest + at - before, mask=given, other=0.0).to(tl.float32)
+        d = tl.where(tl.abs(h) <= limit, d, 0.0)
+    tl.store(dh + r * (before + rest) + at, d.to(dh.dtype.element_ty), mask=at < before + rest)
+
+
+def outer_gradient(d_out: Tensor, raw: Tensor | None, rows: int, clip: float | None) -> Tensor:
+    """d_out (R, N, P) as the recurrence's backward pass starts with it: (R, rows + N, P), zeros first.
+
+    Where `raw` (R, N, P), the output before its clip, is beyond the clip, the gradient is zero.
+    """
+    R, N, P = d_out.shape
+    dh = torch.empty(R, rows + N, P, dtype=d_out.dtype, device=d_out.device)
+    outer_gradient_kernel[(triton.cdiv((rows + N) * P, 2048), R)](
+        d_out.contiguous(), raw, dh, rows * P, N * P, clip or 0.0,
+        CLIP=raw is not None and clip is not None, BLOCK=2048, num_warps=4,
+    )  # fmt: skip
+    return dh
+
+
 def row_tile(P: int) -> tuple[int, int]:
     """Rows and columns of a tile of 2,048 numbers or so: 16 to a thread."""
     columns = min(COLUMNS, max(16, triton.next_power_of_2(P)))
