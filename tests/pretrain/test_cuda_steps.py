@@ -44,6 +44,7 @@ def an_objective(config: PretrainConfig, device: torch.device, *, taught: bool =
     made = Objective(
         config.model(), config.output(), V, dropout=config.dropout, device=device, teacher=teacher,
         distil=config.distil, stored_as=config.stored_as,
+        dtype=torch.bfloat16 if config.precision == "bfloat16" else torch.float32,
     )  # fmt: skip
     made.initialise(3)
     with torch.no_grad():
@@ -129,7 +130,7 @@ def test_recorded_steps_with_a_teacher_and_for_four_bits(taught: bool, stored_as
         compare(CudaGraphStep, Step, settings(**shape), torch.device("cuda"), taught=taught)
 
 
-@pytest.mark.parametrize("changes", [{}, {"softmax": "full"}, {"sampling": "repeated"}, {"n_highway": 2}])
+@pytest.mark.parametrize("changes", [{}, {"softmax": "full"}, {"n_highway": 2}, {"precision": "bfloat16"}])
 def test_fused_elementwise_work_changes_nothing(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses and weights with the fused kernels, and with plain torch instead."""
     config, runs = settings(**changes), []
@@ -139,6 +140,9 @@ def test_fused_elementwise_work_changes_nothing(changes: dict[str, Any], monkeyp
         step = steps(CudaGraphStep, config, objective, torch.device("cuda"))
         losses = [step([a_window(k, words=20 if k < 3 else V)], noise(objective, k), 0.01) for k in range(5)]
         runs.append((torch.stack(losses), step))
+    if config.precision == "bfloat16":  # AdamW's first steps have the size of the rate, however small a gradient is
+        torch.testing.assert_close(runs[0][0], runs[1][0], rtol=3e-2, atol=3e-2)
+        return
     torch.testing.assert_close(runs[0][0], runs[1][0], rtol=5e-4, atol=5e-4)
     check_equal(runs[0][1], runs[1][1], near=5e-4)
 

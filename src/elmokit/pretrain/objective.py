@@ -64,9 +64,9 @@ class _Cast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        given = [g for g in grads if g is not None and g.is_contiguous()]
-        back = dict(zip(map(id, given), _converted(given, ctx.own), strict=True))
-        return None, *(None if g is None else back[id(g)] if id(g) in back else g.to(ctx.own) for g in grads)
+        given = {k: g for k, g in enumerate(grads) if g is not None and g.is_contiguous()}
+        back = dict(zip(given, _converted(list(given.values()), ctx.own), strict=True))
+        return None, *(back[k] if k in back else g if g is None else g.to(ctx.own) for k, g in enumerate(grads))
 
 
 def _converted(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
