@@ -5,7 +5,8 @@
 For each preset: the rate of the real command (data, negatives, optimizer and logging included), the rate of
 `nn.LSTM(..., proj_size=...)` alone (two layers, two directions, no clips, forward + backward, the better of two batch
 sizes), the share of the machine's matrix rate that the model's arithmetic comes to (MFU), and what each part of a step
-takes on the device. Works on a CPU too, where --presets tiny is sensible.
+takes on the device; with --compare also without the fused elementwise work. Works on a CPU too, where --presets tiny is
+sensible. --prepare only prepares the text into the folder that --prepared names.
 """
 
 import argparse
@@ -13,35 +14,18 @@ import json
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 from elmokit.pretrain.command import corpus_of
 from elmokit.pretrain.config import PretrainConfig, load_config
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
-from elmokit.pretrain.objective import Objective
-from elmokit.pretrain.run import codec_spec, pretrain, training_dtype
-from elmokit.pretrain.step import CudaGraphStep, Step, TypeCodes
-from elmokit.pretrain.windows import Position, WindowPlan, windows
-
-
-def clock(work: Callable[[], object], device: torch.device, *, repeats: int = 10) -> float:
-    """Median seconds of one call, the device's own work included."""
-    times = []
-    for k in range(repeats + 3):
-        started = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        if k >= 3:
-            times.append(time.perf_counter() - started)
-    return statistics.median(times)
+from elmokit.pretrain.processes import World
+from elmokit.pretrain.run import load_text, pretrain, training_dtype
+from pretrain_parts import clock, parts, table
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
@@ -88,52 +72,6 @@ def real_rate(config: PretrainConfig, paths: list[str], prepared: Path, device: 
     return statistics.median(rates[len(rates) // 5 + 1 :] or rates)
 
 
-def parts(config: PretrainConfig, text: PreparedCorpus, device: torch.device) -> dict[str, float]:
-    """Seconds of the parts of a step on real windows: what the data thread needs, and the device's kernels by kind."""
-    V = len(text.vocabulary)
-    dtype = training_dtype(config, device)
-    objective = Objective(
-        config.model(n_words=V), config.output(), V, dropout=config.dropout, dtype=dtype, device=device
-    )
-    objective.initialise(1)
-    codes = TypeCodes(text.lexicon, codec_spec(config, text).build(config.max_characters), device=device)
-    plan = WindowPlan(config.rows, config.window, V)
-    stream = windows(text.train, plan, start=Position(), parts=[slice(0, config.rows)])
-    batches = [next(stream) for _ in range(6)]
-    started = time.perf_counter()
-    for _ in range(20):
-        next(stream)
-    result = {"host: one window": (time.perf_counter() - started) / 20}
-    print(f"  {len(batches[3][0].types)} word types in a window of {config.rows} x {config.window}")
-    noise = torch.rand(objective.noise_shape())
-    kind = CudaGraphStep if device.type == "cuda" else Step
-    step = kind(objective, config, codes, batch_rows=config.rows, device=device)
-    for batch in batches[:3]:
-        step(batch, noise, 1e-3)
-    result["whole step"] = clock(lambda: step(batches[4], noise, 1e-4), device, repeats=5)
-    if device.type == "cuda":
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            step(batches[5], noise, 1e-4)
-            torch.cuda.synchronize()
-        spent = dict.fromkeys([*KERNELS, "other kernels"], 0.0)
-        for event in profiler.key_averages():
-            group = next(
-                (name for name, marks in KERNELS.items() if any(m in event.key for m in marks)), "other kernels"
-            )
-            spent[group] += event.self_device_time_total / 1e6
-        result |= spent
-    return result
-
-
-KERNELS = {  # parts of a step by what their kernels are called
-    "recurrence": ("gates_kernel", "project_kernel", "cell_backward_kernel", "feed_backward_kernel"),
-    "character convolutions": ("char_cnn", "table_backward", "vectorized_gather_kernel<16, int>"),
-    "sampled softmax rows": ("_rows",),
-    "matrix products": ("nvjet", "gemm"),
-    "clipping and optimizer": ("multi_tensor_apply",),
-}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", nargs="+")
@@ -145,32 +83,42 @@ def main() -> None:
     )
     parser.add_argument("--vocab-size", type=int, default=None)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--compare", action="store_true", help="parts of a step without the fused kernels, too")
+    parser.add_argument("--kernels", type=int, default=0, help="name so many kernels that take longest")
+    parser.add_argument("--alone", action="store_true", help="leave torch's own LSTM out")
+    parser.add_argument("--prepare", action="store_true", help="prepare the text and stop")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     keep = arguments.prepared or Path(tempfile.mkdtemp())
-    table = []
+    rows = []
     ceiling = 0.0
     for preset in arguments.presets:
         never = 10**9
         flags = {"steps": arguments.steps, "valid_every": never, "checkpoint_every": never, "checkpoint_minutes": 1e9}
         flags |= {"valid_tokens": 2000, "log_every": max(1, arguments.steps // 20), "rows": arguments.rows}
         config = load_config(preset, flags={**flags, "vocab_size": arguments.vocab_size})
+        if arguments.prepare:
+            with World.joined("cpu") as world:
+                load_text(config, corpus_of(config, arguments.corpus), keep, world, heldout=None, show=False)
+            return
         dtype = training_dtype(config, device)
         ceiling = ceiling or matrix_rate(device, dtype)
         rate = real_rate(config, arguments.corpus, keep, arguments.device)
-        alone = torch_lstm_rate(config, device, dtype)
-        work = flops_per_token(config)
-        table.append((preset, config.rows, rate, alone, sum(work.values()) * rate / ceiling))
         print(f"{preset}: {rate:,.0f} tokens/s", flush=True)
-        spent = parts(config, PreparedCorpus.open(keep), device)
-        for name, seconds in spent.items():
-            print(f"  {name:24s} {seconds * 1e3:8.2f} ms", flush=True)
+        alone = 0.0 if arguments.alone else torch_lstm_rate(config, device, dtype)
+        work = flops_per_token(config)
+        rows.append((preset, config.rows, rate, alone, sum(work.values()) * rate / ceiling))
+        prepared, most = PreparedCorpus.open(keep), arguments.kernels
+        columns = {"plain": parts(config, prepared, device, fused=False, most=most)} if arguments.compare else {}
+        columns["fused"] = parts(config, prepared, device, most=most)
+        print(table(preset, config, columns), flush=True)
     text = PreparedCorpus.open(keep).report
     print(f"\n{torch.cuda.get_device_name() if device.type == 'cuda' else 'CPU'}, torch {torch.__version__}")
     print(f"matrix rate {ceiling / 1e12:.1f} TFLOP/s; vocabulary {text.vocabulary:,}, coverage {text.coverage:.2%}")
     print("preset     rows   elmokit pretrain   nn.LSTM alone   ratio     MFU")
-    for preset, rows, rate, alone, share in table:
-        print(f"{preset:9s} {rows:5d} {rate:14,.0f}/s {alone:13,.0f}/s {rate / alone:7.2f} {share:7.1%}")
+    for preset, n, rate, alone, share in rows:
+        ratio = f"{rate / alone:7.2f}" if alone else "      -"
+        print(f"{preset:9s} {n:5d} {rate:14,.0f}/s {alone:13,.0f}/s {ratio} {share:7.1%}")
     if arguments.prepared is None:
         shutil.rmtree(keep)
 

@@ -1,0 +1,110 @@
+"""What the parts of a training step take on the device, by the names of their kernels; for pretrain.py."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from elmokit.pretrain.config import PretrainConfig
+from elmokit.pretrain.corpus.manifest import PreparedCorpus
+from elmokit.pretrain.objective import Objective
+from elmokit.pretrain.run import codec_spec, training_dtype
+from elmokit.pretrain.step import CudaGraphStep, Step, TypeCodes
+from elmokit.pretrain.windows import Position, WindowPlan, windows
+
+KERNELS = {  # parts of a step by what their kernels are called; the first that fits counts
+    "recurrence": ("gates_kernel", "project_kernel", "cell_backward_kernel", "feed_backward_kernel"),
+    "matrix products": ("nvjet", "gemm", "splitK", "cutlass"),
+    "character convolutions": ("char_cnn", "table_backward", "vectorized_gather_kernel<16, int>"),
+    "softmax: rows": ("softmax_rows_kernel",),
+    "softmax: targets": ("own_scores", "targets_backward"),
+    "added rows": ("add_rows", "indexFunc", "index_add", "indexing_backward"),
+    "softmax: rows, plain": ("_rows",),
+    "highway": ("highway",),
+    "clipping and optimizer": ("FusedAdam", "LpNorm", "lpnorm", "BinaryOpScalarTensor", "multi_tensor_apply_kernel<at"),
+    "casts and copies": ("copy", "Copy", "Memcpy", "CatArray", "outer_gradient"),
+    "zeros": ("Memset", "FillFunctor"),
+    "dropout": ("dropout", "masked_scale"),
+    "sums": ("reduce_kernel",),
+}
+OTHER = "other"
+
+
+def clock(work: Callable[[], object], device: torch.device, *, repeats: int = 10) -> float:
+    """Median seconds of one call, the device's own work included."""
+    times = []
+    for k in range(repeats + 3):
+        started = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if k >= 3:
+            times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def parts(
+    config: PretrainConfig, text: PreparedCorpus, device: torch.device, *, fused: bool = True, most: int = 0
+) -> dict[str, float]:
+    """Seconds of the parts of a step on real windows: what the data thread needs, and the device's kernels by kind.
+
+    Without `fused`, the step's elementwise work is plain torch's. `most` kernels that take longest are printed.
+    """
+    os.environ["ELMOKIT_FUSED_STEP"] = str(int(fused))
+    V = len(text.vocabulary)
+    dtype = training_dtype(config, device)
+    objective = Objective(
+        config.model(n_words=V), config.output(), V, dropout=config.dropout, dtype=dtype, device=device
+    )
+    objective.initialise(1)
+    codes = TypeCodes(text.lexicon, codec_spec(config, text).build(config.max_characters), device=device)
+    plan = WindowPlan(config.rows, config.window, V)
+    stream = windows(text.train, plan, start=Position(), parts=[slice(0, config.rows)])
+    batches = [next(stream) for _ in range(6)]
+    started = time.perf_counter()
+    for _ in range(20):
+        next(stream)
+    result = {"host: one window": (time.perf_counter() - started) / 20}
+    noise = torch.rand(objective.noise_shape())
+    kind = CudaGraphStep if device.type == "cuda" else Step
+    step = kind(objective, config, codes, batch_rows=config.rows, device=device)
+    for batch in batches[:3]:
+        step(batch, noise, 1e-3)
+    result["word types"] = len(batches[3][0].types) / 1e3  # told as they are
+    repeats = 4
+    result["whole step"] = (
+        clock(lambda: [step(batch, noise, 1e-4) for batch in batches[:5]], device, repeats=repeats) / 5
+    )
+    if device.type == "cuda":
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            step(batches[5], noise, 1e-4)
+            torch.cuda.synchronize()
+        spent = dict.fromkeys([*KERNELS, OTHER], 0.0)
+        seen = []
+        for event in profiler.key_averages():
+            seconds = event.self_device_time_total / 1e6
+            group = next((name for name, marks in KERNELS.items() if any(m in event.key for m in marks)), OTHER)
+            spent[group] += seconds
+            seen.append((seconds, event.count, group, event.key))
+        result |= spent | {"sum of the parts": sum(spent.values()), "kernels": sum(s[1] for s in seen) / 1e3}
+        for seconds, count, group, name in sorted(seen, reverse=True)[:most]:
+            print(f"    {seconds * 1e3:7.3f} ms {count:4d} x  {group:24s} {name[:110]}")
+    del os.environ["ELMOKIT_FUSED_STEP"]
+    return result
+
+
+def table(preset: str, config: PretrainConfig, columns: dict[str, dict[str, float]]) -> str:
+    """The parts in milliseconds (word types and kernels: their number), one column for each measurement."""
+    lines = [f"{preset}, {config.rows:,} rows x {config.window}{'':12s}" + "".join(f"{name:>10s}" for name in columns)]
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    for name in names:
+        values = [column.get(name, 0.0) * 1e3 for column in columns.values()]
+        if any(values):
+            counted = name in ("word types", "kernels")
+            lines.append(f"  {name:30s}" + "".join(f"{v:10.0f}" if counted else f"{v:10.2f}" for v in values))
+    tokens = config.rows * config.window
+    rates = "".join(f"{tokens / column['whole step'] / 1e3:10,.0f}" for column in columns.values())
+    return "\n".join([*lines, f"  {'thousand tokens/s by that':30s}{rates}"])
