@@ -15,7 +15,7 @@ COLUMNS = 512  # of a row that a program takes at a time
 SUMMED = 64  # rows whose gradients a program of the highway adds up for the biases
 
 
-@triton.jit(do_not_specialize=["total"])
+@triton.jit
 def highway_kernel(x, transform, gate, y, total, BLOCK: tl.constexpr):
     """y = g relu(transform) + (1 - g) x, g = sigmoid(gate); all of `total` numbers."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -111,7 +111,7 @@ def add_rows_(total: Tensor, index: Tensor, rows: Tensor, *, scale: Tensor | Non
         )
 
 
-@triton.jit(do_not_specialize=["before", "rest", "limit"])
+@triton.jit(do_not_specialize=["limit"])  # lengths that 16 divides let it read 16 bytes at once
 def outer_gradient_kernel(d_out, raw, dh, before, rest, limit, CLIP: tl.constexpr, BLOCK: tl.constexpr):
     """`before` zeros, then `rest` numbers of d_out, zero where the output was clipped."""
     r = tl.program_id(1).to(tl.int64)
