@@ -16,9 +16,10 @@ from torch import Tensor
 
 from elmokit.kernels.char_cnn import Activation, Filter, word_lengths
 from elmokit.kernels.triton._pieces import tanh, within
+from elmokit.kernels.triton.pointwise import activation_backward
 
 
-@triton.jit(do_not_specialize=["U", "first"])
+@triton.jit(do_not_specialize=["U"])
 def char_cnn_kernel(
     runs, weight, bias, order, lengths, out, place, U, first,
     C: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, ALL: tl.constexpr,
@@ -72,32 +73,25 @@ def char_cnn_kernel(
         tl.store(place + near.to(tl.int64)[:, None] * ALL + (first + n)[None, :], where.to(tl.uint8), mask=live)
 
 
-@triton.jit(do_not_specialize=["U", "first", "tiles"])
+@triton.jit(do_not_specialize=["U", "tiles"])
 def char_cnn_backward_kernel(
-    runs, weight, order, lengths, out, dout, place, dweight, dbias, druns, U, first, tiles,
-    C: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, ALL: tl.constexpr, TANH: tl.constexpr,
+    runs, weight, order, lengths, dout, place, dweight, druns, U, first, tiles,
+    C: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, ALL: tl.constexpr,
     PRECISION: tl.constexpr, BW: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """`tiles` times BW words x BN filters x BK of the window: their part of the gradients of both and of the bias."""
+    """`tiles` times BW words x BN filters x BK of the window: their part of the gradients of both."""
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.program_id(2) * BK + tl.arange(0, BK)
     near_n = within(n, N, BN)
     inside = k < WIDTH * E
     w = tl.load(weight + k[:, None] * N + near_n[None, :], mask=inside[:, None], other=0.0)
     dw = tl.zeros((BK, BN), tl.float32)
-    db = tl.zeros((BN,), tl.float32)
     for tile in range(tiles):
         word = (tl.program_id(0) * tiles + tile) * BW + tl.arange(0, BW)
         near = tl.minimum(word, U - 1)
         live = (word < U)[:, None] & (n < N)[None, :]
         row = tl.load(order + near)
         d = tl.load(dout + row[:, None] * ALL + (first + n)[None, :], mask=live, other=0.0)
-        y = tl.load(out + row[:, None] * ALL + (first + n)[None, :], mask=live, other=0.0)
-        if TANH:
-            d = (d.to(tl.float32) * (1.0 - y.to(tl.float32) * y.to(tl.float32))).to(d.dtype)
-        else:
-            d = tl.where(y > 0.0, d, 0.0)
-        db += tl.sum(d.to(tl.float32), axis=0)
         at = near.to(tl.int64)[:, None] * ALL + (first + n)[None, :]
         where = tl.load(place + at, mask=live, other=0).to(tl.int32)
         begin = (tl.program_id(0) * tiles + tile) * BW
@@ -112,7 +106,6 @@ def char_cnn_backward_kernel(
             da = tl.dot(mine.to(a.dtype), tl.trans(w), input_precision=PRECISION)
             tl.atomic_add(druns + spot + p * E, da, mask=exists, sem="relaxed")
     tl.atomic_add(dweight + k[:, None] * N + n[None, :], dw, mask=inside[:, None] & (n < N)[None, :], sem="relaxed")
-    tl.atomic_add(dbias + first + n, db, mask=(n < N) & (tl.program_id(2) == 0), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["total", "blocks"])
@@ -160,10 +153,9 @@ class _CharCnn(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         table, out, ordered, runs, order, lengths, place, *flat = ctx.saved_tensors
-        d = d_out.contiguous()  # (U, sum n)
+        d, dbias = activation_backward(d_out, out, ctx.activation)  # (U, sum n), (sum n,)
         (U, C, E), (A, _) = runs.shape, table.shape
         druns = torch.zeros(U, C, E, dtype=torch.float32, device=runs.device)
-        dbias = torch.zeros(out.shape[1], dtype=torch.float32, device=runs.device)  # (sum n,)
         grads: list[Tensor | None] = []
         first = 0
         for weight, bias in zip(flat[::2], flat[1::2], strict=True):
@@ -173,10 +165,9 @@ class _CharCnn(torch.autograd.Function):
             tiles = max(1, triton.cdiv(U, BW) * triton.cdiv(n, BN) // 1024)  # about a thousand programs share the words
             grid = (triton.cdiv(triton.cdiv(U, BW), tiles), triton.cdiv(n, BN), triton.cdiv(width * E, BK))
             char_cnn_backward_kernel[grid](
-                runs, _flat_weight(weight, runs.dtype), order, lengths, out, d, place, dw, dbias, druns, U,
-                first, tiles, C=C, E=E, WIDTH=width, N=n, ALL=out.shape[1], TANH=ctx.activation == "tanh",
-                PRECISION=_precision(runs.dtype), BW=BW, BN=BN, BK=BK,
-                num_warps=4 if BN * BK < 64 * 128 else 8, num_stages=2,
+                runs, _flat_weight(weight, runs.dtype), order, lengths, d, place, dw, druns, U, first, tiles,
+                C=C, E=E, WIDTH=width, N=n, ALL=out.shape[1], PRECISION=_precision(runs.dtype),
+                BW=BW, BN=BN, BK=BK, num_warps=4 if BN * BK < 64 * 128 else 8, num_stages=2,
             )  # fmt: skip
             dw = dw.view(width, E, n).permute(2, 1, 0)
             grads.append(dw.to(weight.dtype, memory_format=torch.contiguous_format))
