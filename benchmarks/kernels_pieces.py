@@ -16,7 +16,7 @@ from elmokit.nn.softmax import Softmax
 from elmokit.pretrain.config import load_config
 from elmokit.pretrain.objective import Objective, _Cast, _Gather
 from elmokit.pretrain.optimisation import build_optimizer, clipped_step
-from kernels_bench import _time
+from kernels_bench import _cnn, _time
 
 R, N, U, V, S, F = 2, 20480, 9216, 65536, 8192, 2048
 
@@ -97,4 +97,22 @@ def bench_pieces(presets: list[str]) -> int:
                 told = [f"{t:9.3f}" if isinstance(t, float) else t[:80] for t in (plain, fused)]
                 rate = f"{megabytes / fused / 1e3:6.2f}" if isinstance(fused, float) else ""
                 print(f"{preset:9s} {row:30s} {told[0]} {told[1]} {megabytes:8.0f} {rate}", flush=True)
+    _convolutions()
     return 0
+
+
+def _convolutions() -> None:
+    """The character convolutions with other blocks: words, filters, elements of a window."""
+    from elmokit.kernels.triton import char_cnn
+
+    usual = char_cnn._blocks
+    for words, filters in ((64, 128), (64, 64), (32, 128), (128, 64), (32, 64), (128, 128)):
+
+        def blocks(n: int, window: int, dtype: torch.dtype, w: int = words, f: int = filters) -> tuple[int, int, int]:
+            return w, min(f, usual(n, window, dtype)[1]), usual(n, window, dtype)[2]
+
+        char_cnn._blocks = blocks
+        told = [_time(lambda g=grad: _cnn(U, grad=g, plain=False)) for grad in (True, False)]
+        ms = " | ".join(f"{t:.3f}" if isinstance(t, float) else t[:80] for t in told)
+        print(f"convolutions, {words} x {filters}: forward + backward | forward ms {ms}", flush=True)
+    char_cnn._blocks = usual
