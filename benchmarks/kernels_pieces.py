@@ -106,7 +106,7 @@ def _convolutions() -> None:
     from elmokit.kernels.triton import char_cnn
 
     usual = char_cnn._blocks
-    for words, filters in ((64, 128), (64, 64), (32, 128), (128, 64), (32, 64), (128, 128)):
+    for words, filters in ((64, 128), (64, 64), (32, 128)):
 
         def blocks(n: int, window: int, dtype: torch.dtype, w: int = words, f: int = filters) -> tuple[int, int, int]:
             return w, min(f, usual(n, window, dtype)[1]), usual(n, window, dtype)[2]

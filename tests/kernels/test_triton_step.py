@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if DEVICE == "cpu" and not INTERPRETED:
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from elmokit.kernels.triton import sampled  # noqa: E402
+from elmokit.kernels.triton import adamw, sampled  # noqa: E402
 from elmokit.kernels.triton.pointwise import FusedHighway, add_rows_  # noqa: E402
 from elmokit.nn.char_cnn import Highway  # noqa: E402
 from elmokit.nn.sampling import LogUniformSampler  # noqa: E402
@@ -66,6 +66,36 @@ def test_highway(n: int, F: int, dtype: torch.dtype) -> None:
     found.backward(d.to(dtype))
     for ours, theirs in zip(mine, exact, strict=True):
         check_near(ours.grad, theirs.grad, near)
+
+
+def test_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps with clipped gradients, small tensors beside large ones, like torch's own."""
+    monkeypatch.setattr(adamw, "LARGE", 50)
+    mine, exact = (
+        [torch.nn.Parameter(draw(n, 7).to(kind)) for n in (3, 9, 40)] for kind in (torch.float32, torch.float64)
+    )
+    options = {"betas": (0.9, 0.98), "eps": 1e-8}
+    rate = torch.tensor(0.01, device=DEVICE)
+    movers = [
+        torch.optim.AdamW(
+            [{"params": those[:2], "weight_decay": 0.3}, {"params": those[2:], "weight_decay": 0.0}], lr=lr, **options
+        )
+        for those, lr in ((mine, rate), (exact, 0.01))
+    ]
+    for k in range(3):
+        scale = torch.tensor(1.0 + k, device=DEVICE)
+        for ours, theirs in zip(mine, exact, strict=True):
+            theirs.grad = draw(*theirs.shape, seed=k) / scale
+            ours.grad = (theirs.grad * scale).float()
+        adamw.move_large_(movers[0], scale)
+        assert [p.grad is None for p in mine] == [False, True, True]
+        mine[0].grad /= scale
+        for mover in movers:
+            mover.step()
+    for ours, theirs in zip(mine, exact, strict=True):
+        check_near(ours, theirs, 1e-6)
+        for name, value in movers[0].state[ours].items():
+            check_near(value, movers[1].state[theirs][name], 1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -81,12 +81,17 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def clipped_step(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
     """A step with all gradients scaled so that their joint norm is at most `limit`; returns the norm before.
 
-    Needs no host. AdamW on a GPU scales them on its way, which saves reading and writing them all.
+    Needs no host. AdamW on a GPU scales them on its way, which saves reading and writing them all; gradients of large
+    parameters are gone afterwards.
     """
     given = [p for p in parameters if p.grad is not None]
     if type(optimizer) is torch.optim.AdamW and optimizer.defaults["fused"] and all(fused_step(p) for p in given):
         norm = nn.utils.get_total_norm([p.grad for p in given if p.grad is not None], foreach=True)
-        optimizer.grad_scale = ((norm + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]  # divides
+        from elmokit.kernels.triton.adamw import move_large_
+
+        scale = ((norm + 1e-6) / limit).clamp(min=1.0)
+        move_large_(optimizer, scale)
+        optimizer.grad_scale = scale  # type: ignore[attr-defined]  # torch divides the other gradients by it
     else:
         norm = nn.utils.clip_grad_norm_(given, limit, foreach=True)
     optimizer.step()
