@@ -160,8 +160,8 @@ class SampledLoss(torch.autograd.Function):
 
 def _rows(n: int, S: int) -> int:
     """Positions per chunk: equal chunks, whole tiles of a product."""
-    chunks = max(1, triton.cdiv(n * S, SCORES_AT_ONCE))
-    return max(1, triton.cdiv(triton.cdiv(n, chunks), 128) * 128)
+    chunks = -(-n * S // SCORES_AT_ONCE)
+    return -(-n // (chunks * 128)) * 128
 
 
 def _exact_product(a: Tensor, b: Tensor) -> Tensor:
