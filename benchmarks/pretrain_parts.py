@@ -49,11 +49,25 @@ def clock(work: Callable[[], object], device: torch.device, *, repeats: int = 10
 def parts(
     config: PretrainConfig, text: PreparedCorpus, device: torch.device, *, fused: bool = True, most: int = 0
 ) -> dict[str, float]:
+    """`_parts` with the step's elementwise work in fused kernels, or in plain torch."""
+    before = os.environ.get("ELMOKIT_FUSED_STEP")
+    os.environ["ELMOKIT_FUSED_STEP"] = str(int(fused))
+    try:
+        return _parts(config, text, device, title="fused" if fused else "plain", most=most)
+    finally:
+        if before is None:
+            del os.environ["ELMOKIT_FUSED_STEP"]
+        else:
+            os.environ["ELMOKIT_FUSED_STEP"] = before
+
+
+def _parts(
+    config: PretrainConfig, text: PreparedCorpus, device: torch.device, *, title: str, most: int
+) -> dict[str, float]:
     """Seconds of the parts of a step on real windows: what the data thread needs, and the device's kernels by kind.
 
-    Without `fused`, the step's elementwise work is plain torch's. `most` kernels that take longest are printed.
+    The losses of the first steps and `most` kernels that take longest are printed.
     """
-    os.environ["ELMOKIT_FUSED_STEP"] = str(int(fused))
     V = len(text.vocabulary)
     dtype = training_dtype(config, device)
     objective = Objective(
@@ -73,7 +87,7 @@ def parts(
     step = kind(objective, config, codes, batch_rows=config.rows, device=device)
     torch.manual_seed(1)
     losses = [step(batch, noise, 1e-3)[0] for batch in batches[:3] * 5]
-    print(f"  losses of 15 steps, {'fused' if fused else 'plain'}: {', '.join(f'{x:.4f}' for x in losses[::2])}")
+    print(f"  losses of 15 steps, {title}: {', '.join(f'{x:.4f}' for x in losses[::2])}")
     result["word types"] = len(batches[3][0].types) / 1e3  # told as they are
     repeats = 4
     result["whole step"] = (
@@ -93,7 +107,6 @@ def parts(
         result |= spent | {"sum of the parts": sum(spent.values()), "kernels": sum(s[1] for s in seen) / 1e3}
         for seconds, count, group, name in sorted(seen, reverse=True)[:most]:
             print(f"    {seconds * 1e3:7.3f} ms {count:4d} x  {group:24s} {name[:110]}")
-    del os.environ["ELMOKIT_FUSED_STEP"]
     return result
 
 

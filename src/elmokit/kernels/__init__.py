@@ -22,7 +22,7 @@ __all__ = [
     "reference_char_cnn", "reference_lstm",
 ]  # fmt: skip
 
-FUSED_STEP = True  # False: a training step's elementwise work in plain torch, as ELMOKIT_FUSED_STEP=0 has it
+FUSED_STEP = False  # a training step's elementwise work in fused kernels; ELMOKIT_FUSED_STEP (0 or 1) overrides this
 _FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -81,7 +81,7 @@ def fused_step(tensor: Tensor) -> bool:
 
 def step_wanted() -> bool:
     """Whether a training step's elementwise work is to run in fused kernels, where those run at all."""
-    return FUSED_STEP and os.environ.get("ELMOKIT_FUSED_STEP", "1") != "0"
+    return os.environ.get("ELMOKIT_FUSED_STEP", "1" if FUSED_STEP else "0") != "0"
 
 
 def _wish() -> str:
