@@ -118,11 +118,32 @@ def test_the_likelihood_is_the_sum_over_all_right_choices(clusters: list[int], r
     assert float(marginal_loss(table, torch.tensor(clusters))) == pytest.approx(-math.log(right))
 
 
+def table(choices: list[int]) -> Tensor:
+    """Scores by which each span chooses the k-th span before it, 0 for none."""
+    return 2 * torch.nn.functional.one_hot(torch.tensor(choices), len(choices)).double() - 1
+
+
 def test_links_become_clusters() -> None:
     spans = Spans(torch.tensor([0, 2, 4, 6, 8]), torch.tensor([0, 1, 0, 0, 0]))
-    assert link(spans, [0, 0, 2, 2, 0]) == (((0, 1), (4, 5)), ((2, 4), (6, 7)))
-    assert link(spans, [0, 1, 1, 1, 1]) == (((0, 1), (2, 4), (4, 5), (6, 7), (8, 9)),)
-    assert link(spans, [0] * 5) == ()
+    words = "a b c d e f g h i".split()
+    assert link(spans, table([0, 0, 2, 2, 0]), words) == (((0, 1), (4, 5)), ((2, 4), (6, 7)))
+    assert link(spans, table([0, 1, 1, 1, 1]), words) == (((0, 1), (2, 4), (4, 5), (6, 7), (8, 9)),)
+    assert link(spans, table([0] * 5), words) == ()
+
+
+def test_a_cluster_has_pronouns_of_one_kind() -> None:
+    """`She` likes Bob best, but Bob is `he`; the next best is Ann. `It` finds nobody."""
+    words = "Ann told Bob that he won ; She kept It".split()
+    spans = Spans(torch.tensor([0, 2, 4, 7, 9]), torch.zeros(5, dtype=torch.long))
+    scores = table([0, 0, 1, 0, 1])
+    scores[3, 1:4] = torch.tensor([3.0, 2.0, 1.0])  # he, Bob, Ann
+    assert link(spans, scores, words) == (((0, 1), (7, 8)), ((2, 3), (4, 5)))
+
+
+def test_a_mention_does_not_begin_with_another_of_its_cluster() -> None:
+    words = "Bob met his wife".split()
+    spans = Spans(torch.tensor([0, 2, 2]), torch.tensor([0, 0, 1]))
+    assert link(spans, table([0, 1, 1]), words) == (((0, 1), (2, 3)),)
 
 
 @pytest.mark.parametrize("elmo_at", ["none", "input", "output", "both"])

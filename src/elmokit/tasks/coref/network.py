@@ -23,6 +23,11 @@ from elmokit.tasks.task import Batch, Network
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 
 BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in spans kept; each bucket reaches to the next
+PRONOUNS = {
+    word: kind
+    for kind, row in {"he": "he him his himself", "she": "she her hers herself", "it": "it its itself"}.items()
+    for word in row.split()
+}  # kinds that never mean the same
 PAIR_NUMBERS = 1 << 25  # of pair vectors that are made at a time where no gradient is needed
 
 
@@ -102,8 +107,7 @@ class CorefNetwork(Network[CorefDocument, Resolved]):
         if not len(document):
             return [Resolved(())]
         kept = self._kept(words)
-        best = self._antecedents(kept, document, 0).argmax(dim=1)  # (M,), 0 for none
-        return [document.resolve(link(kept.spans, best.tolist()))]
+        return [document.resolve(link(kept.spans, self._antecedents(kept, document, 0), document.words))]
 
     def _window(self, batch: Batch[CorefDocument]) -> tuple[CorefDocument, WordBatch, int]:
         """At most `train_sentences` sentences in a row, from a random place on, and the number of their first word."""
@@ -228,16 +232,26 @@ def marginal_loss(scores: Tensor, clusters: Tensor) -> Tensor:
     return (scores.logsumexp(dim=1) - scores.masked_fill(~true, -torch.inf).logsumexp(dim=1)).sum()
 
 
-def link(spans: Spans, choices: Sequence[int]) -> tuple[Cluster, ...]:
-    """Clusters from the antecedent that each span chose: k for the k-th span before it, 0 for none."""
-    homes: dict[int, list[int]] = {}
-    for k, choice in enumerate(choices):
-        if choice:
-            homes[k] = homes.setdefault(k - choice, [k - choice])
-            homes[k].append(k)
-    words = list(zip(spans.starts.tolist(), (spans.ends + 1).tolist(), strict=True))
-    distinct = {id(cluster): cluster for cluster in homes.values()}.values()
-    return order_clusters([[Mention(*words[k]) for k in cluster] for cluster in distinct])
+def link(spans: Spans, scores: Tensor, words: Sequence[str]) -> tuple[Cluster, ...]:
+    """Clusters from `scores` (M, 1 + A): column 0 is none, column k the k-th span before.
+
+    Each span joins the cluster of its best antecedent that it fits into: no cluster has two spans with the same first
+    word ("his" and "his wife"), or pronouns of two kinds ("he" and "she").
+    """
+    places = list(zip(spans.starts.tolist(), (spans.ends + 1).tolist(), strict=True))
+    kinds = [PRONOUNS.get(words[start].lower(), "") if end == start + 1 else "" for start, end in places]
+    ranked, order = scores.sort(dim=1, descending=True, stable=True)
+    counts = (ranked > 0).sum(dim=1).tolist()  # of antecedents better than none
+    homes = [[k] for k in range(len(places))]
+    for k, count in enumerate(counts):
+        for choice in order[k, :count].tolist():
+            home = homes[k - choice]
+            if all(places[i][0] != places[k][0] and kinds[i] in ("", kinds[k] or kinds[i]) for i in home):
+                home.append(k)
+                homes[k] = home
+                break
+    distinct = {id(home): home for home in homes if len(home) > 1}.values()
+    return order_clusters([[Mention(*places[k]) for k in home] for home in distinct])
 
 
 def _windows(x: Tensor, width: int) -> Tensor:
