@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from elmokit.errors import InputError
-from elmokit.layers import LayerChoice, LayerStack
+from elmokit.layers import LayerChoice, LayerStack, cosine
 
 VALUES = torch.arange(24.0).reshape(4, 2, 3)  # (L, T, D)
 
@@ -77,3 +77,9 @@ def test_arrays_as_tensors(spec: str) -> None:
     got = LayerChoice.parse(spec).apply(VALUES.numpy())
     assert isinstance(got, np.ndarray)
     np.testing.assert_allclose(got, LayerChoice.parse(spec).apply(VALUES).numpy(), rtol=1e-6)
+
+
+def test_a_cosine_is_at_most_1() -> None:
+    rows = np.random.default_rng(0).standard_normal((200, 512)).astype(np.float32)
+    assert max(cosine(row, row) for row in rows) == 1
+    assert min(cosine(row, -row) for row in rows) == -1

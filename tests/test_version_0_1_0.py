@@ -267,7 +267,7 @@ class TestIndexes:
         (command,) = COMMANDS["unfinished/index"]
         done = cli(*command)
         assert done.code == 0, done.err
-        assert "22 occurrences of 1 words" in done.err
+        assert "22 occurrences of 1 word" in done.err
         taken = int(done.err.partition("taken over from an earlier run: ")[2].partition("\n")[0].replace(",", ""))
         assert 4000 < taken < 5500
         assert first.read_bytes() == before

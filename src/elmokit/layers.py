@@ -103,7 +103,9 @@ class LayerChoice:
         raise InputError(f"layers {spec!r} not understood; expected {GRAMMAR}")
 
     def indices(self, depth: int) -> list[int]:
-        """The chosen layers of a stack of `depth` layers, counted from 0."""
+        """The chosen layers of a stack of `depth` layers, counted from 0; an error if it has no such layers."""
+        if self.kind == "weights" and len(self.weights) != depth:
+            raise InputError(f"{len(self.weights)} layer weights given, but the model has {depth} layers")
         if self.layers is None:
             return list(range(depth))
         chosen: list[int] = []
@@ -126,8 +128,6 @@ class LayerChoice:
         if self.kind == "concat":
             return _side_by_side([values[k] for k in picked])
         if self.kind == "weights":
-            if len(self.weights) != len(values):
-                raise InputError(f"{len(self.weights)} layer weights given, but the model has {len(values)} layers")
             mixed: Values = values[0] * (self.weights[0] * self.gamma)
             for k, weight in enumerate(self.weights[1:], start=1):
                 mixed = mixed + values[k] * (weight * self.gamma)
@@ -137,7 +137,8 @@ class LayerChoice:
 
     def width(self, depth: int, width: int) -> int:
         """The size of the last axis that `apply` gives."""
-        return width * len(self.indices(depth)) if self.kind == "concat" else width
+        chosen = self.indices(depth)
+        return width * len(chosen) if self.kind == "concat" else width
 
 
 def mean_rows(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
@@ -156,7 +157,7 @@ def unit_rows(values: NDArray[Any], *, least: float = 1e-12) -> NDArray[Any]:
 def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
     """Between -1 and 1; 0 where one of the vectors (D,) is zero."""
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / size if size else 0.0
+    return min(1.0, max(-1.0, float(a @ b) / size)) if size else 0.0
 
 
 def _side_by_side(parts: list[Values]) -> Values:

@@ -53,6 +53,8 @@ def test_what_hangs_together_is_one_group_unless_more_are_asked_for() -> None:
     assert [len(group.uses) for group in found.groups] == [80]
     assert found.groups[0].silhouette == 0
     assert len(group_vectors(vectors, uses, SensesConfig(clusters=3)).groups) == 3
+    few = group_vectors(vectors[:4], uses[:4], SensesConfig(clusters=9))
+    assert (len(few.groups), few.silhouettes) == (4, {4: 0})
 
 
 def test_examples_are_nearest_to_the_middle() -> None:

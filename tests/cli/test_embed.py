@@ -129,6 +129,10 @@ def test_without_output_it_is_readable(cli: Cli, model_folder: Path) -> None:
         (b"not gzip at all", "in.txt.gz", "does not begin like it"),
         (gzip.compress(b"text\n" * 99)[:-12], "in.txt.gz", "damaged or cut short"),
         ("a\n".encode("utf-16"), "in.txt", "UTF-16"),
+        ("a text\n".encode("utf-16-le"), "in.txt", "in.txt: has zero bytes at its beginning"),
+        (b"\x89HDF\r\n\x1a\n\x00\x00", "in.h5", "in.h5: is an HDF5 file, expected text"),
+        (b"PAR1\x15\x04", "in.table", "in.table: is a Parquet file (read by its name, .parquet"),
+        (gzip.compress(b"PK\x03\x04\x14\x00"), "in.gz", "in.gz: is a zip archive, such as .npz or .docx"),
     ],
 )
 def test_malformed_input_is_one_line(
@@ -141,6 +145,9 @@ def test_malformed_input_is_one_line(
     assert done.err.startswith("elmokit: ")
     assert done.err.count("\n") == 1
     assert not (tmp_path / "out.h5").exists()
+    again = cli("embed", "text", "-m", model_folder, "-o", tmp_path / "out.h5", "--layers", "top")
+    assert again.code == 0  # a run that stored nothing does not stand in the way of another
+    assert again.err.startswith(f"{tmp_path / 'out.h5'}: 1 sentence, 1 token\n")
 
 
 @pytest.mark.parametrize(
@@ -148,6 +155,8 @@ def test_malformed_input_is_one_line(
     [
         (["missing.txt"], "missing.txt: no such file"),
         (["text", "--layers", "bottom"], "layers 'bottom' not understood"),
+        (["text", "--layers", "weights:1,2", "-o", "out.h5"], "2 layer weights given, but the model has 3 layers"),
+        (["text", "--layers", "9", "-o", "out.h5"], "layer 9, but the model has layers 0 to 2"),
         (["text", "-o", "out.txt"], "expected one of .h5, .hdf5"),
         (["text", "-o", "no/such/folder/out.h5"], "does not exist; create it first"),
         (["text", "--device", "abacus"], "device 'abacus' not understood"),
@@ -156,8 +165,12 @@ def test_malformed_input_is_one_line(
         (["-", "--format", "pdf"], "no format 'pdf'"),
     ],
 )
-def test_wrong_arguments_are_one_line(cli: Cli, model_folder: Path, args: list[str], said: str) -> None:
+def test_wrong_arguments_are_one_line(
+    cli: Cli, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = cli("embed", *args, "-m", model_folder)
+    assert not list(tmp_path.iterdir())
     assert done.code == 2
     assert said in done.err
     assert done.err.count("\n") == 1
@@ -202,7 +215,7 @@ class TestProvenance:
     ) -> None:
         for text in (b"a cat.\n", b"a cat.\n"):
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-            assert "1 sentences" in cli("embed", "-", "-m", model_folder, "-o", tmp_path / "out.h5").err
+            assert "1 sentence," in cli("embed", "-", "-m", model_folder, "-o", tmp_path / "out.h5").err
 
     @pytest.mark.parametrize("suffix", ["h5", "npz", "parquet", "safetensors"])
     def test_info_says_how_a_file_was_made(

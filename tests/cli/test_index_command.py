@@ -84,7 +84,7 @@ def test_a_pipe_is_read_once(cli: Cli, model_folder: Path, tmp_path: Path) -> No
     writer.start()
     done = cli("index", pipe, "-o", tmp_path / "index", "-m", model_folder)
     writer.join()
-    assert "read: 1 sentences" in done.err, done.err
+    assert "read: 1 sentence," in done.err, done.err
 
 
 def test_progress_and_where_it_resumes(

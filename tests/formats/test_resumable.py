@@ -156,6 +156,18 @@ def test_another_run_is_refused_unless_it_restarts(tmp_path: Path) -> None:
         assert log.done == Position()
 
 
+def test_a_run_that_stored_nothing_gives_way_to_another(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log", run=RUN, restart=False):
+        pass
+    with open_log(tmp_path / "log", run={**RUN, "layers": "0"}, restart=False) as log:
+        fill(log, sentences(12))
+    with (
+        pytest.raises(InputError, match=r"other settings \(layers: '0' then, 'top' now\)"),
+        open_log(tmp_path / "log", run=RUN, restart=False),
+    ):
+        pass
+
+
 def test_a_setting_that_earlier_versions_did_not_record(tmp_path: Path) -> None:
     with open_log(tmp_path / "log", run=RUN, restart=False) as log:
         fill(log, sentences(12))

@@ -57,7 +57,7 @@ def test_truncated_file_is_named(tmp_path: Path, suffix: str, keep: float) -> No
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
 def test_damaged_file_is_named(tmp_path: Path, suffix: str) -> None:
-    data = bytearray(PACK[suffix](bytes(range(256)) * 40 + b"\n"))
+    data = bytearray(PACK[suffix](bytes(range(32, 256)) * 40 + b"\n"))
     data[len(data) // 2 :] = bytes(reversed(data[len(data) // 2 :]))
     with pytest.raises(FormatError, match=rf"bad{suffix}.*damaged"):
         list(read_lines(written(tmp_path, f"bad{suffix}", bytes(data))))

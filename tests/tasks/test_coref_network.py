@@ -125,7 +125,7 @@ def table(choices: list[int]) -> Tensor:
 
 def test_links_become_clusters() -> None:
     spans = Spans(torch.tensor([0, 2, 4, 6, 8]), torch.tensor([0, 1, 0, 0, 0]))
-    words = "a b c d e f g h i".split()
+    words = ["a", "b", "c", "d", "e", "f", "g", "h", "i"]
     assert link(spans, table([0, 0, 2, 2, 0]), words) == (((0, 1), (4, 5)), ((2, 4), (6, 7)))
     assert link(spans, table([0, 1, 1, 1, 1]), words) == (((0, 1), (2, 4), (4, 5), (6, 7), (8, 9)),)
     assert link(spans, table([0] * 5), words) == ()
@@ -133,7 +133,7 @@ def test_links_become_clusters() -> None:
 
 def test_a_cluster_has_pronouns_of_one_kind() -> None:
     """`She` likes Bob best, but Bob is `he`; the next best is Ann. `It` finds nobody."""
-    words = "Ann told Bob that he won ; She kept It".split()
+    words = ["Ann", "told", "Bob", "that", "he", "won", ";", "She", "kept", "It"]
     spans = Spans(torch.tensor([0, 2, 4, 7, 9]), torch.zeros(5, dtype=torch.long))
     scores = table([0, 0, 1, 0, 1])
     scores[3, 1:4] = torch.tensor([3.0, 2.0, 1.0])  # he, Bob, Ann
@@ -141,7 +141,7 @@ def test_a_cluster_has_pronouns_of_one_kind() -> None:
 
 
 def test_a_mention_does_not_begin_with_another_of_its_cluster() -> None:
-    words = "Bob met his wife".split()
+    words = ["Bob", "met", "his", "wife"]
     spans = Spans(torch.tensor([0, 2, 2]), torch.tensor([0, 0, 1]))
     assert link(spans, table([0, 1, 1]), words) == (((0, 1), (2, 3)),)
 

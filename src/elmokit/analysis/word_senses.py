@@ -150,7 +150,7 @@ def _grouped(unit: Vectors, config: SensesConfig) -> tuple[NDArray[np.int64], di
     """The group of each vector, and how well other numbers of groups did."""
     if config.clusters is not None:
         labels = group_directions(unit, config.clusters, seed=config.seed).labels
-        return labels, {config.clusters: float(silhouettes(unit, labels).mean())}
+        return labels, {int(labels.max()) + 1: float(silhouettes(unit, labels).mean())}
     found = {
         k: group_directions(unit, k, seed=config.seed).labels for k in range(2, min(config.most, len(unit) - 1) + 1)
     }

@@ -50,7 +50,7 @@ def apply(
 
     from elmokit.cli.inputs import is_source, one_thread
     from elmokit.cli.progress import counting
-    from elmokit.cli.show import print_json
+    from elmokit.cli.show import count, print_json
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs
     from elmokit.formats.atomic import write_text
@@ -94,4 +94,4 @@ def apply(
         lines = [dumps(task.record(e, p), ensure_ascii=False) + "\n" for e, p in found]
     with disk_errors(output):
         write_text(output, "".join(lines))
-    typer.echo(f"{output}: {len(found):,} examples", err=True)
+    typer.echo(f"{output}: {count(len(found), 'example')}", err=True)

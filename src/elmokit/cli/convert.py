@@ -65,8 +65,8 @@ def convert(
         elmokit convert my-elmo/ wider/ --cell-dim 4096 --projection-dim 512
         elmokit convert ner-model/ small-ner/ --dtype int8
 
-    A conversion from official to elmokit's format and back gives the same files, bit for bit, unless --dtype changes
-    the numbers. ELMoForManyLangs models cannot become official ones, since that format has no place for their
+    A conversion from official to elmokit's format and back gives the same weights, bit for bit, unless --dtype changes
+    them. ELMoForManyLangs models cannot become official ones, since that format has no place for their
     dictionaries.
 
     A wider model predicts what the narrow one did, until `elmokit finetune` trains it further: new cells and numbers

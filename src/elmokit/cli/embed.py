@@ -221,17 +221,18 @@ def _tell(
 ) -> None:
     """What was written, and what was odd in the input: nothing is dropped or changed in silence."""
     from elmokit.cli.progress import tell_counts
+    from elmokit.cli.show import count
     from elmokit.formats.read import told_lines
 
     if done.known:
         typer.echo(
-            f"{output}: finished already, with the same input and settings: {done.sentences:,} sentences, "
-            f"{done.tokens:,} tokens; --overwrite writes it again",
+            f"{output}: finished already, with the same input and settings: {count(done.sentences, 'sentence')}, "
+            f"{count(done.tokens, 'token')}; --overwrite writes it again",
             err=True,
         )
         return
     keyed = options.use_sentence_keys and output.suffix.lower() in (".h5", ".hdf5")
-    typer.echo(f"{output}: {done.sentences:,} sentences, {done.tokens:,} tokens", err=True)
+    typer.echo(f"{output}: {count(done.sentences, 'sentence')}, {count(done.tokens, 'token')}", err=True)
     typer.echo(f"  {told_lines(lines)}", err=True)
     notes = [
         ("taken over from an earlier run", done.resumed_at, ""),

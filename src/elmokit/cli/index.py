@@ -236,12 +236,13 @@ def _stop_words(name: str) -> tuple[str, ...]:
 
 def _tell(grown: "Index", done: "GrowthReport | RunReport", how: str, notes: Sequence[tuple[str, int, str]]) -> None:
     from elmokit.cli.progress import tell_counts
+    from elmokit.cli.show import count
 
-    typer.echo(f"{grown.folder}: {len(grown):,} occurrences of {len(grown.words):,} words", err=True)
+    typer.echo(f"{grown.folder}: {count(len(grown), 'occurrence')} of {count(len(grown.words), 'word')}", err=True)
     if done.known:
         typer.echo("  this text is in it already; nothing was added", err=True)
         return
-    typer.echo(f"  read: {done.sentences:,} sentences, {done.tokens:,} {how}", err=True)
+    typer.echo(f"  read: {count(done.sentences, 'sentence')}, {done.tokens:,} {how}", err=True)
     tell_counts(notes)
 
 

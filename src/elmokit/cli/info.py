@@ -93,9 +93,9 @@ def _stored_vectors(path: "Path") -> dict[str, Any] | None:
     from elmokit.store.hdf5 import holds_sentences
 
     if (made := read_provenance(path)) is not None:
-        return {"vectors": str(path), **plain(made)}
+        return {"file": str(path), **plain(made)}
     if path.suffix.lower() in (".npz", ".parquet") or holds_sentences(path):
-        return {"vectors": str(path), "made_by": "not recorded: elmokit 0.1.0 or another tool"}
+        return {"file": str(path), "made_by": "not recorded: elmokit 0.1.0 or another tool"}
     return None
 
 

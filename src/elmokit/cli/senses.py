@@ -98,6 +98,7 @@ def _show(found: "WordSenses", word: str, met: int) -> None:
     from rich.console import Console
 
     from elmokit.cli.neighbors import line_of
+    from elmokit.cli.show import count
 
     console = Console(highlight=False)
     some = f", {len(found.uses):,} of them grouped" if len(found.uses) < met else ""
@@ -107,7 +108,7 @@ def _show(found: "WordSenses", word: str, met: int) -> None:
         share = len(group.uses) / len(found.uses)
         console.print()
         console.print(
-            f"[bold]{number}[/bold]  {len(group.uses):,} uses, {share:.0%}, silhouette {group.silhouette:.2f}"
+            f"[bold]{number}[/bold]  {count(len(group.uses), 'use')}, {share:.0%}, silhouette {group.silhouette:.2f}"
         )
         for use in (found.uses[k] for k in group.examples):
             console.print(line_of(console, "", use.left, use.word, use.right))

@@ -109,6 +109,11 @@ def table_of(heads: Sequence[str], rows: "Iterable[Sequence[str | Text]]", *, le
     return table
 
 
+def count(number: int, thing: str) -> str:
+    """1 use, 2 uses."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def print_json(records: Iterable[Any]) -> None:
     """One object per line."""
     from json import dumps

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def tokenize(
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text, files, or - for standard input.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Text, files, or - for standard input.")],
     tokenizer: Annotated[
         str,
         typer.Option(help="english, unicode, unicode@2 ...; +nfc, +lower, +digits, +abbreviations:FILE; python:..."),

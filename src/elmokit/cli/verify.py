@@ -25,7 +25,7 @@ KINDS = {  # how files begin
 
 
 def verify(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders or files that elmokit wrote.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Folders or files that elmokit wrote.")],
 ) -> None:
     """Compare files with the checksums that they were written with.
 

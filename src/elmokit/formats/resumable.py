@@ -138,21 +138,21 @@ def open_log(
     later: Collection[str] = (),
     crc: Callable[..., int] = zlib.crc32,
 ) -> Iterator["Log"]:
-    """The log in a folder, resumed where it belongs to the same `run`, a new one where there is none or on `restart`.
+    """The log in a folder, resumed if it belongs to the same `run`; a new one on `restart` or if it holds no results.
 
     `run` is what must be the same for a run to be resumed; it is kept as JSON. `later` names settings in it that logs
     of earlier versions lack; those that are missing are in `Log.unrecorded`. The folder stays until `Log.discard`.
     `crc` computes a CRC-32 as zlib does, perhaps sooner.
     """
     if not folder.parent.is_dir():
-        raise InputError(f"{folder}: the folder {folder.parent} does not exist; create it first")
+        raise InputError(f"the folder {folder.parent} does not exist; create it first")
     busy = f"{folder} is in use by another run; wait for it to end, or write to another file"
     with locked(folder / LOCK, busy=busy):
         file = (folder / RECORDS).open("a+b")
         try:
             manifest = folder / MANIFEST
             unrecorded: tuple[str, ...] = ()
-            if manifest.exists() and not restart:
+            if manifest.exists() and os.fstat(file.fileno()).st_size and not restart:
                 earlier = _read_manifest(manifest)
                 unrecorded = tuple(key for key in later if key not in earlier)
                 _compare(earlier, {key: run[key] for key in run if key not in unrecorded}, folder)

@@ -24,6 +24,13 @@ STDIN = "-"
 COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".lzma": "lzma", ".bz2": "bzip2", ".zst": "zstandard"}
 
 _BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_BINARY = {
+    b"\x89HDF": "an HDF5 file",
+    b"PAR1": "a Parquet file (read by its name, .parquet, or with --format parquet)",
+    b"PK\x03\x04": "a zip archive, such as .npz or .docx",
+    b"%PDF-": "a PDF file",
+}
 _HEAD_BYTES = 16
 _BUFFER_BYTES = 1 << 16
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)  # of OSErrors, those without a number: gzip and bz2
@@ -96,7 +103,7 @@ def read_lines(source: str | Path, *, report: ReadReport | None = None) -> Itera
         for line in stream:
             report.consumed = before + stream.consumed
             if first:
-                line, first = without_bom(line, source_name(source)), False
+                line, first = start_of_text(line, source_name(source)), False
             text, bad = decode(line[: -2 if line.endswith(b"\r\n") else -1] if line.endswith(b"\n") else line)
             report.lines += 1
             report.bad_bytes += bad
@@ -104,9 +111,20 @@ def read_lines(source: str | Path, *, report: ReadReport | None = None) -> Itera
             yield text
 
 
+def start_of_text(head: bytes, name: str) -> bytes:
+    """The beginning of a text file without a byte order mark; what is no text is refused."""
+    for signature, kind in _BINARY.items():
+        if head.startswith(signature):
+            raise FormatError(f"{name}: is {kind}, expected text")
+    head = without_bom(head, name)
+    if b"\0" in head[:_HEAD_BYTES]:
+        raise FormatError(f"{name}: has zero bytes at its beginning, so it is no UTF-8 text; check what it is")
+    return head
+
+
 def without_bom(head: bytes, name: str) -> bytes:
     """The beginning of a file without a UTF-8 byte order mark; other encodings' marks are refused."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if head.startswith(_UTF16):
         raise FormatError(f"{name}: begins with a UTF-16 byte order mark, expected UTF-8; convert it with iconv first")
     return head.removeprefix(_BOM)
 

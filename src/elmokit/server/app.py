@@ -76,7 +76,11 @@ def _handle_errors(app: FastAPI) -> None:
         return answer(request, wrong)
 
     async def http(request: Request, error: Any) -> Response:
-        told = {404: f"no such path: {request.url.path}", 405: f"{request.method} is not for {request.url.path}"}
+        path = request.url.path
+        told = {
+            404: f"no such path: {path}; /docs lists them",
+            405: f"{request.method} is not for {path}; /docs lists what is",
+        }
         message = told.get(error.status_code, str(error.detail))
         return answer(request, ApiError(error.status_code, message, headers=dict(error.headers or {})))
 

@@ -101,7 +101,7 @@ def openai_router(service: Service) -> APIRouter:
 
     async def embeddings(body: EmbeddingsRequest) -> Response:
         """One vector per text."""
-        encoder, name = service.encoder(body.model), service.model_name(body.model)
+        name = service.model_name(body.model)
         pooling: Pooling = body.pooling
         texts = texts_of(body)
         found = await service.encode(texts, model=name, layers=body.layers, pooling=pooling, normalise=body.normalize)
@@ -109,7 +109,7 @@ def openai_router(service: Service) -> APIRouter:
         if body.dimensions not in (None, size):
             raise ApiError(
                 400,
-                f"dimensions is {body.dimensions}, but the vectors of {encoder.source} with layers {body.layers} have "
+                f"dimensions is {body.dimensions}, but the vectors of {name} with layers {body.layers} have "
                 f"{size}, and a part of one is not a shorter embedding; leave dimensions out",
                 param="dimensions",
             )

@@ -96,7 +96,7 @@ def write_vectors(
         raise InputError("one string was given, expected a list of sentences, a generator or a Path")
     if options.vectors not in TYPES:
         raise InputError(f"vectors is {options.vectors!r}; expected one of {', '.join(TYPES)}")
-    choice = Choice.of(options.layers, None, default="average")
+    axes = Choice.of(options.layers, None, default="average").axes(encoder.depth, encoder.width)
     report = StoreReport()
     made = _provenance(encoder, options, name)
     folder = target.with_name(target.name + ".partial")
@@ -117,7 +117,7 @@ def write_vectors(
             made = replace(made, arithmetic=f"not recorded, then {made.arithmetic}")
         made_of = Target(
             target.suffix.lower(),
-            choice.axes(encoder.depth, encoder.width),
+            axes,
             made.to_json(),
             half=options.vectors == "float16",
             layers=str(options.layers),

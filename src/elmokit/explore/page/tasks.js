@@ -6,7 +6,7 @@ import { quoted, shell } from "./code.js";
 
 export const title = "Tasks";
 const TEXTS = {
-  spans: ["Jane Austen lived in Bath for five years before she moved to Southampton.", ""],
+  spans: ["Marie Curie left Warsaw for Paris, where she worked at the University of Paris.", ""],
   classes: ["A quiet film that stays with you for days.", ""],
   answer: ["The bridge over the Tay was opened in June 1878. It fell in a storm on 28 December 1879, with a train on it.", "When did the bridge fall?"],
   roles: ["Mary *sold* her car to a neighbour and *left* for Canada.", ""],
@@ -19,7 +19,7 @@ const LEADS = {
   sentiment: "Whether a text praises or blames.",
   entail: "Whether the second text follows from the first.",
   qa: "The words of a passage that answer a question.",
-  roles: "Who does what to whom: the roles around each verb between asterisks.",
+  roles: "Who does what to whom: the roles around each verb, or only around those between *asterisks*.",
   coref: "Which words mean the same person or thing.",
 };
 const PAIRED = ["A man is playing a guitar.", "Somebody makes music."];

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from elmokit.errors import InputError
 from elmokit.formats import Format, ReadReport, Unit, expand_inputs, format_of, read_dataset, read_parquet
 from elmokit.formats.records import unit_of
-from elmokit.formats.streams import COMPRESSIONS, STDIN, open_bytes, source_name, without_bom
+from elmokit.formats.streams import COMPRESSIONS, STDIN, open_bytes, source_name, start_of_text
 from elmokit.text import Tokenizer
 
 BLOCK_BYTES = 1 << 20
@@ -137,7 +137,7 @@ def read_blocks(corpus: Corpus, *, block_bytes: int = BLOCK_BYTES) -> Iterator[B
 def _line_blocks(file: str | Path, kind: Literal["text", "jsonl"], before: int, block_bytes: int) -> Iterator[Block]:
     name = source_name(file)
     with open_bytes(file) as stream:
-        rest = without_bom(stream.read(max(block_bytes, 3)), name)
+        rest = start_of_text(stream.read(max(block_bytes, 3)), name)
         line = 1
         while data := rest or stream.read(block_bytes):
             # JSON cannot be cut, so its lines are taken as long as they are.
