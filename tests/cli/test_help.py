@@ -1,5 +1,6 @@
 """The help of every command reads well in a terminal of 80 columns."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,15 @@ def test_help_fits_and_keeps_its_examples(name: str, cli: Cli, monkeypatch: pyte
     stripped = [line.strip() for line in shown]
     missing = [line for line in examples if line and line not in stripped]
     assert not missing, "lines of more than 74 characters are wrapped, and an example needs prose around it"
+
+
+def test_options_are_described_in_words(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = cli("embed", "--help").out
+    assert "  --layers TEXT " in text
+    assert not re.search(
+        r"<(str|int|float|path|list)", text + cli("convert", "--help").out + cli("serve", "--help").out
+    )
 
 
 def test_all_commands_are_shown_in_groups_with_whole_sentences(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ old spellings of flags, which work with a note until the next minor version.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from enum import StrEnum
@@ -15,6 +16,7 @@ from typer.core import TyperCommand
 from elmokit.cli.inputs import decode_argument
 
 UNTIL = "0.3"  # where the old spellings end
+_TYPE = re.compile(r" <([^<>]+)>$")
 
 
 class Lines(StrEnum):
@@ -171,11 +173,28 @@ class Command(TyperCommand):
         kept = [f"\b\n{p}" if p.startswith("    ") else p for p in paragraphs]  # the mark for "do not wrap"
         super().__init__(*args, help="\n\n".join(kept), **options)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Words for what an option takes; newer versions of typer show Python's types."""
+        write = formatter.write_dl
+        formatter.write_dl = lambda rows, **more: write(
+            [(_TYPE.sub(_word_of, name), told) for name, told in rows], **more
+        )
+        super().format_options(ctx, formatter)
+        formatter.write_dl = write
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known: Mapping[str, OldSpelling] = getattr(self.callback, "old_spellings", {})
         rest = super().parse_args(ctx, _modernise(args, known))
         ctx.params = {name: decode_argument(value) for name, value in ctx.params.items()}
         return rest
+
+
+def _word_of(found: re.Match[str]) -> str:
+    """` N` for ` <int range>`; nothing behind an argument, which has a name of its own."""
+    if not found.string.startswith("-"):
+        return ""
+    kind = found[1].removeprefix("list[").removesuffix("]").removesuffix(" range")
+    return " " + {"str": "TEXT", "int": "N", "float": "X", "path": "PATH", "Path": "PATH"}.get(kind, kind)
 
 
 def _modernise(args: list[str], known: Mapping[str, OldSpelling]) -> list[str]:
