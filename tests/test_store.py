@@ -17,8 +17,9 @@ from safetensors.numpy import load_file
 import models
 from elmokit.encoders import Elmo
 from elmokit.errors import ElmokitWarning, InputError
-from elmokit.formats.resumable import HEADER
+from elmokit.formats.resumable import HEADER, Log
 from elmokit.store import StoreOptions, StoreReport, read_provenance, write_vectors
+from elmokit.store._growing import GrowingFile, check_growing
 from elmokit.store._records import SentenceIndex
 from elmokit.store.hdf5 import _Draft
 
@@ -189,6 +190,70 @@ class TestResume:
         write_vectors(elmo, sentences, out, options=self.OPTIONS)
         assert out.read_bytes() == (tmp_path / "whole.h5").read_bytes()
 
+    @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
+    @pytest.mark.parametrize("damage", ["cut", "flip", "append", "gone", "finishing"])
+    def test_a_damaged_draft_is_made_again(self, elmo: Elmo, tmp_path: Path, suffix: str, damage: str) -> None:
+        """Vectors are in the draft alone: what the log says of it is compared with its bytes."""
+        sentences, out, whole = many(150), tmp_path / f"out{suffix}", tmp_path / f"whole{suffix}"
+        write_vectors(elmo, sentences, whole, options=self.OPTIONS)
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(sentences, 130), out, options=self.OPTIONS)
+        draft = tmp_path / f"out{suffix}.partial" / "draft"
+        data = bytearray(draft.read_bytes())
+        size = len(data)
+        if damage == "cut":
+            del data[-5:]
+        elif damage == "flip":
+            data[(size + 2048) // 2] ^= 1
+        elif damage == "append":
+            data += b"x" * 1000
+        elif damage == "finishing":  # killed when the end of the file was being written
+            data = bytearray(b"\x89HDF\r\n\x1a\n") + data[8:] + data[-900:] if suffix == ".h5" else data + data[-900:]
+        if damage == "gone":
+            draft.unlink()
+        else:
+            draft.write_bytes(data)
+        resumed = {"cut": 79, "flip": 39, "append": 119, "gone": 0, "finishing": 119}[damage]
+        said = check_growing(draft.parent) or ""
+        assert said.startswith(f"as it was written up to sentence {resumed}")
+        assert ("chunks after it are damaged" in said) == (resumed < 119)
+        report = write_vectors(elmo, sentences, out, options=self.OPTIONS)
+        assert out.read_bytes() == whole.read_bytes()
+        assert (report.resumed_at, report.duplicates) == (resumed, len(sentences) - len(set(map(tuple, sentences))))
+
+    @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
+    def test_a_run_that_is_in_a_log_is_finished(
+        self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    ) -> None:
+        """As versions before this one began it; also where the present one is killed on the way."""
+        sentences, out, whole = many(150), tmp_path / f"out{suffix}", tmp_path / f"whole{suffix}"
+        with monkeypatch.context() as patch:
+            patch.setattr("elmokit.store.write.can_grow", lambda *_: False)
+            write_vectors(elmo, sentences, whole, options=self.OPTIONS)
+            with pytest.raises(KilledError):
+                write_vectors(elmo, dying(sentences, 75), out, options=self.OPTIONS)
+        with pytest.raises(KilledError):
+            write_vectors(elmo, dying(sentences, 130), out, options=self.OPTIONS)
+        assert write_vectors(elmo, sentences, out, options=self.OPTIONS).resumed_at > 75
+        assert out.read_bytes() == whole.read_bytes()
+
+    @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
+    def test_killed_after_the_file_was_moved(
+        self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise KilledError
+
+        out = tmp_path / f"out{suffix}"
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "discard", fail)
+            with pytest.raises(KilledError):
+                write_vectors(elmo, many(90), out, options=self.OPTIONS, name="it")
+        made = out.read_bytes()
+        assert write_vectors(elmo, many(90), out, options=self.OPTIONS, name="it").known
+        assert [path.name for path in tmp_path.iterdir()] == [out.name]
+        assert out.read_bytes() == made
+
     def test_another_run_is_refused_and_restart_begins_anew(self, elmo: Elmo, tmp_path: Path) -> None:
         sentences, out = many(150), tmp_path / "out.h5"
         with pytest.raises(KilledError):
@@ -273,7 +338,7 @@ class TestResume:
             raise KilledError
 
         with monkeypatch.context() as patch:  # killed while the file was being finished
-            patch.setattr("elmokit.store.write.make_file", fail)
+            patch.setattr(GrowingFile, "finish", fail)
             with pytest.raises(KilledError):
                 write_vectors(elmo, sentences[:125], out, options=self.OPTIONS)
         with pytest.raises(InputError, match="over other input"):

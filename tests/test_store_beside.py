@@ -43,17 +43,18 @@ def test_the_same_file(elmo: Elmo, tmp_path: Path, suffix: str) -> None:
     assert verify_vectors(tmp_path / f"b{suffix}")
 
 
-def test_resumed_beside(elmo: Elmo, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_resumed_beside(elmo: Elmo, tmp_path: Path, suffix: str) -> None:
     def dying() -> Any:
         yield from many(100)
         raise KeyboardInterrupt
 
-    write_vectors(elmo, many(150), tmp_path / "a.parquet", options=OPTIONS)
+    write_vectors(elmo, many(150), tmp_path / f"a{suffix}", options=OPTIONS)
     with pytest.raises(KeyboardInterrupt):
-        write_vectors(elmo, dying(), tmp_path / "b.parquet", options=OPTIONS, beside=True)
-    report = write_vectors(elmo, many(150), tmp_path / "b.parquet", options=OPTIONS, beside=True)
+        write_vectors(elmo, dying(), tmp_path / f"b{suffix}", options=OPTIONS, beside=True)
+    report = write_vectors(elmo, many(150), tmp_path / f"b{suffix}", options=OPTIONS, beside=True)
     assert report.resumed_at > 0
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
 def test_the_file_is_made_afterwards_where_the_other_process_dies(
@@ -66,10 +67,10 @@ def test_the_file_is_made_afterwards_where_the_other_process_dies(
         self._process.join()
         usual(self, end)
 
-    write_vectors(elmo, many(90), tmp_path / "a.h5", options=OPTIONS)
+    write_vectors(elmo, many(90), tmp_path / "a.npz", options=OPTIONS)
     monkeypatch.setattr(writing.Follower, "tell", tell)
-    write_vectors(elmo, many(90), tmp_path / "b.h5", options=OPTIONS, beside=True)
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+    write_vectors(elmo, many(90), tmp_path / "b.npz", options=OPTIONS, beside=True)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
 def test_killed_on_the_command_line_and_resumed(elmo: Elmo, tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_killed_on_the_command_line_and_resumed(elmo: Elmo, tmp_path: Path) -> N
     log = tmp_path / "b.parquet.partial" / "records.bin"
     end = time.monotonic() + 120
     while running.poll() is None and time.monotonic() < end:
-        if log.exists() and log.stat().st_size > 20_000:
+        if log.exists() and log.stat().st_size > 500:  # some chunks are there
             running.send_signal(signal.SIGKILL)
             break
         time.sleep(0.01)

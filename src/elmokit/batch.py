@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from elmokit.chars import Codec, TypeRows
 from elmokit.text import Sentence
+from elmokit.text.packed import Packed
 
 Result = TypeVar("Result")
 
@@ -136,6 +137,25 @@ def _cut(items: list[tuple[int, Sentence]], batch_tokens: int) -> Iterator[list[
         batch.append(item)
     if batch:
         yield batch
+
+
+class Window(NamedTuple):
+    """Sentences whose results are brought into order together, and how they run."""
+
+    sentences: Packed
+    batches: list[NDArray[np.int64]]  # numbers of sentences, the longest first
+
+    @classmethod
+    def of(cls, sentences: Packed, *, batch_tokens: int) -> Self:
+        """The batches that `plan_batches` makes."""
+        lengths = sentences.lengths + 2
+        order = np.argsort(-lengths, kind="stable")
+        batches, at = [], 0
+        while at < len(order):
+            size = max(batch_tokens // int(lengths[order[at]]), 1)  # padding counts
+            batches.append(order[at : at + size])
+            at += size
+        return cls(sentences.compact(), batches)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import models
-from elmokit.batch import plan_windows
+from elmokit.batch import Window, cut_stream
 from elmokit.encoders import Elmo
 from elmokit.encoders import _transfers as transfers
 from elmokit.encoders.results import Block, Choice, run_windows
 from elmokit.text import Sentence
+from elmokit.text.packed import Packed
 
 LENGTHS = [4, 0, 11, 1, 7, 7, 0, 3, 25, 2, 5, 9]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -30,7 +31,8 @@ def some() -> list[Sentence]:
 
 
 def blocks(elmo: Elmo, layers: str, *, batch_tokens: int, window: int, **options: object) -> Iterator[Block]:
-    windows = plan_windows(some(), batch_tokens=batch_tokens, window=window)
+    stretches = cut_stream(some(), tokens=batch_tokens * window)
+    windows = (Window.of(Packed.of(stretch), batch_tokens=batch_tokens) for stretch in stretches)
     return run_windows(windows, elmo.placed(), Choice.of(layers, None, default="average"), **options)  # type: ignore[arg-type]
 
 
@@ -69,6 +71,7 @@ def test_too_little_memory_makes_smaller_batches(elmo: Elmo, monkeypatch: pytest
         return usual(sentences)
 
     monkeypatch.setattr(runner, "stack", stack)
+    monkeypatch.setattr(runner, "window", lambda sentences: None)
     found = [e for block in blocks(elmo, "average", batch_tokens=1000, window=1) for e in block]
     assert [e.sentence for e in found] == some()
     assert max(sizes) <= 2

@@ -56,10 +56,11 @@ def test_what_stands_before_a_bad_line_comes_first(small: None, tmp_path: Path) 
     assert not any(process.is_alive() for process in processes)
 
 
-def test_equal_words_are_one_object_and_texts_stay_behind() -> None:
+def test_words_are_numbered_and_texts_stay_behind() -> None:
     block = cut_block(["the cat", "the dog"], load_tokenizer("english"), "sentences")
-    assert block.tokens == [("the", "cat"), ("the", "dog")]
-    assert block.tokens[0][0] is block.tokens[1][0]
+    assert block.words == ["the", "cat", "dog"]
+    assert (block.ids.tolist(), block.offsets.tolist()) == ([0, 1, 0, 2], [0, 2, 4])
     assert block.places is None
+    assert block.told == b'["the cat", ["the", "cat"]]["the dog", ["the", "dog"]]'
     split = cut_block(["It is. It was."], load_tokenizer("english"), "paragraphs")
     assert split.places == [(0, "It is.", 0), (0, "It was.", 7)]

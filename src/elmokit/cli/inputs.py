@@ -135,6 +135,34 @@ def read_inputs(
     cutters: "Cutters | None" = None,
 ) -> "Iterator[Sentence]":
     """The sentences of all arguments, in order; `keep` and `cutters` as in `read_sentences`."""
+    from elmokit.text.packed import SentenceStream, in_blocks
+
+    streams = _read_each(
+        arguments,
+        tokenizer=tokenizer,
+        lines=lines,
+        format=format,
+        field=field,
+        keep=keep,
+        report=report,
+        cutters=cutters,
+    )
+    if cutters is None:
+        return (sentence for stream in streams for sentence in stream)
+    return SentenceStream(block for stream in streams for block in in_blocks(stream))
+
+
+def _read_each(
+    arguments: Sequence[str],
+    *,
+    tokenizer: "Tokenizer",
+    lines: str,
+    format: "Format | str",
+    field: str,
+    keep: Sequence[str],
+    report: "ReadReport | None",
+    cutters: "Cutters | None",
+) -> "Iterator[Iterator[Sentence]]":
     from elmokit.formats import ReadReport, expand_inputs, read_sentences
     from elmokit.formats.read import sentences_of
     from elmokit.formats.streams import mend
@@ -143,7 +171,7 @@ def read_inputs(
     for argument in arguments:
         if is_source(argument):
             for source in expand_inputs([argument]):
-                yield from read_sentences(
+                yield read_sentences(
                     source,
                     tokenizer=tokenizer,
                     format=format,  # type: ignore[arg-type]
@@ -159,7 +187,7 @@ def read_inputs(
         report.lines += 1
         report.consumed += len(argument)
         report.blank_lines += not text.strip()
-        yield from sentences_of(text, tokenizer, lines=lines)  # type: ignore[arg-type]
+        yield iter(sentences_of(text, tokenizer, lines=lines))  # type: ignore[arg-type]
 
 
 def name_corpus(arguments: Sequence[str]) -> str:

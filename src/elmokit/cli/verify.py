@@ -61,8 +61,10 @@ def _folder(path: Path) -> str | None:
         return _said("index", complete=Index.open(path).verify())
     if (path / "records.bin").is_file():
         from elmokit.formats.resumable import check_log
+        from elmokit.store._growing import check_growing
 
-        return f"{check_log(path)} (an unfinished run)"
+        said = check_log(path)
+        return f"{check_growing(path) or said} (an unfinished run)"
     if (path / "manifest.json").is_file():
         from elmokit.pretrain.corpus.files import check_file
         from elmokit.pretrain.corpus.manifest import PreparedCorpus

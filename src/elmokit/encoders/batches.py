@@ -14,9 +14,11 @@ import torch
 from elmokit.errors import ElmokitError
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
+from elmokit.text.packed import Ints, Packed
 
 M = TypeVar("M")
 Placed = tuple[int, Sentence]  # a sentence and its position in the input
+Part = TypeVar("Part", list[tuple[int, Sentence]], Ints)
 Place = tuple[torch.device, torch.dtype]
 FALLBACKS = {"cpu": "dtype='int8', where the model has it"}
 ELSEWHERE = "device='cpu' or dtype='bfloat16'"
@@ -57,11 +59,19 @@ class BatchRunner(ABC):
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
+        self.apart = device.type == "cuda"  # it works by itself, while its caller is at something else
         self.limit: int | None = None  # positions that fitted into memory last time it was short
 
     @abstractmethod
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
         """All layers of one batch, exactly as given. (L, B, T, D)"""
+
+    def window(self, sentences: Packed) -> Callable[[Ints], LayerStack] | None:
+        """A function that runs some of these sentences, the longest first, by their numbers.
+
+        It gives all layers of their words alone, one sentence after another, (L, 1, N, D). None: there is no such.
+        """
+        return None
 
     def twins(self, count: int) -> "Sequence[BatchRunner]":
         """So many runners that may run at once, this one among them, with the same weights; fewer if it has no more."""
@@ -69,6 +79,12 @@ class BatchRunner(ABC):
 
     def fitted(self, batch: list[Placed], run: Callable[[list[Placed]], M]) -> Iterator[tuple[list[Placed], M]]:
         """`run` over the batch, or over smaller and smaller parts of it where there is too little memory."""
+        return self.fitted_by(positions, batch, run)
+
+    def fitted_by(
+        self, positions: Callable[[Part], int], batch: Part, run: Callable[[Part], M]
+    ) -> Iterator[tuple[Part, M]]:
+        """The same for a batch of any kind, whose `positions` come to so many."""
         waiting = [batch]
         while waiting:
             part, limit = waiting.pop(), self.limit
@@ -82,8 +98,8 @@ class BatchRunner(ABC):
                     short = True
                     if len(part) == 1:
                         raise ElmokitError(
-                            f"a sentence of {len(part[0][1])} tokens does not fit into the memory of {self.device}; "
-                            f"split it, or run with {FALLBACKS.get(self.device.type, ELSEWHERE)}"
+                            f"a sentence of {positions(part) - 2} tokens does not fit into the memory of "
+                            f"{self.device}; split it, or run with {FALLBACKS.get(self.device.type, ELSEWHERE)}"
                         ) from error
                 if not short:
                     yield part, done

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.batch import plan_batches, plan_windows
+from elmokit.batch import Window, cut_stream, plan_batches
 from elmokit.encoders.batches import BatchRunner
 from elmokit.encoders.places import ahead_bytes
 from elmokit.encoders.results import Choice, Embedding, Vectors, per_sentence, pooled, run_batches, run_windows
 from elmokit.layers import LayerChoice
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence
+from elmokit.text.packed import Packed
 
 Shape = Callable[..., list[Vectors]]  # `per_sentence` or `pooled`
 Layers = str | int | LayerChoice
@@ -78,8 +79,9 @@ def run_call(
     sentences: Iterator[Sentence], call: Call, shape: Shape, *, normalise: bool, lend: bool
 ) -> Iterator[Embedding]:
     """The embeddings of all sentences, in their order, by batches of similar length."""
-    if shape is per_sentence and call.runner.device.type == "cuda":
-        windows = plan_windows(sentences, batch_tokens=call.budget, window=call.window(4))
+    if shape is per_sentence and call.runner.apart:
+        stretches = cut_stream(sentences, tokens=call.budget * call.window(4))
+        windows = (Window.of(Packed.of(stretch), batch_tokens=call.budget) for stretch in stretches)
         return chain.from_iterable(run_windows(windows, call.runner, call.choice, normalise=normalise, lend=lend))
     window = 64 if shape is pooled else call.window(4)
     batches = plan_batches(sentences, batch_tokens=call.budget, window=window)

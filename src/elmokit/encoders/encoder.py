@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, overload
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.batch import plan_windows
+from elmokit.batch import Window
 from elmokit.encoders.batches import BatchRunner, Built
 from elmokit.encoders.calls import Answer, Call, Options, Shape, check_options, run_call
 from elmokit.encoders.calls import Context as Context
@@ -32,6 +32,7 @@ from elmokit.errors import InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.layers import LayerChoice, LayerStack
 from elmokit.text import Sentence, Tokenizer
+from elmokit.text.packed import Packed, cut_packed
 from elmokit.weights.storage import digest_tensors
 
 if TYPE_CHECKING:
@@ -228,7 +229,11 @@ class Encoder(ABC):
         return self._answer(sentences, per_sentence, default="average", options=options, lend=True).results
 
     def blocks(
-        self, stretches: Iterable[list[Sentence]], *, stored: torch.dtype = torch.float32, **options: Unpack[Options]
+        self,
+        stretches: Iterable[Sequence[Sentence]],
+        *,
+        stored: torch.dtype = torch.float32,
+        **options: Unpack[Options],
     ) -> Iterator[Block]:
         """The vectors of whole stretches of sentences, for the writers of files; no block goes over a stretch's end.
 
@@ -237,7 +242,7 @@ class Encoder(ABC):
         """
         call = self._call("average", options)
         runner, normalise = call.runner, options.get("normalise", False)
-        if runner.device.type == "cuda":
+        if runner.apart:
             yield from run_windows(
                 self._windows(stretches, call, stored.itemsize), runner, call.choice, normalise=normalise, dtype=stored
             )
@@ -256,12 +261,11 @@ class Encoder(ABC):
             if held:
                 yield Block.of(held)
 
-    def _windows(
-        self, stretches: Iterable[list[Sentence]], call: Call, itemsize: int
-    ) -> Iterator[list[list[tuple[int, Sentence]]]]:
+    def _windows(self, stretches: Iterable[Sequence[Sentence]], call: Call, itemsize: int) -> Iterator[Window]:
         for stretch in stretches:
             self.forget_words()
-            yield from plan_windows(stretch, batch_tokens=call.budget, window=call.window(itemsize))
+            for part in cut_packed([Packed.of(stretch)], tokens=call.budget * call.window(itemsize)):
+                yield Window.of(part, batch_tokens=call.budget)
 
     def columns(
         self, text: str = "text", *, output: str = "vector", tokens: bool = False, **options: Unpack[Options]

@@ -12,14 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.batch import in_order
-from elmokit.encoders._transfers import Piece, cut, download, send, upload
+from elmokit.batch import Window, in_order
+from elmokit.encoders._transfers import Piece, download, send, upload
 from elmokit.encoders.batches import BatchRunner, Placed
 from elmokit.errors import InputError
-from elmokit.kernels.cpu.copies import as_array, take_rows
+from elmokit.kernels.cpu.copies import as_array, put_rows, take_rows
 from elmokit.layers import LayerChoice, LayerStack, mean_rows, unit_rows
 from elmokit.nn.mix import ScalarMix
 from elmokit.text import Sentence
+from elmokit.text.packed import Ints, Packed
 
 Vectors = NDArray[np.floating[Any]]
 Shape = Callable[[Tensor, Tensor], list[Vectors]]  # values and mask of a batch to one array per sentence
@@ -94,15 +95,17 @@ def run_batches(
 class Block:
     """Some sentences, one after another, and their vectors in one array; what the writers of files take."""
 
-    sentences: list[Sentence]
+    sentences: Sequence[Sentence]
     vectors: Vectors  # (N * L, D): sentence by sentence, layer by layer, token by token
     layers: tuple[int, ...]  # (L,) where the layers stay apart, else ()
 
     def __iter__(self) -> Iterator[Embedding]:
-        L = math.prod(self.layers)
-        parts = cut(self.vectors, [L * len(sentence) for sentence in self.sentences])
-        for sentence, part in zip(self.sentences, parts, strict=True):
-            yield Embedding(sentence, part.reshape(*self.layers, len(sentence), part.shape[1]))
+        L, at, vectors = math.prod(self.layers), 0, self.vectors
+        sizes = Packed.of(self.sentences).lengths.tolist()
+        for sentence, size in zip(self.sentences, sizes, strict=True):
+            part = vectors[at : at + L * size]
+            at += L * size
+            yield Embedding(sentence, part.reshape(*self.layers, size, part.shape[1]) if self.layers else part)
 
     @classmethod
     def of(cls, embeddings: Sequence[Embedding]) -> "Block":
@@ -113,7 +116,7 @@ class Block:
 
 
 def run_windows(
-    windows: Iterable[list[list[Placed]]],
+    windows: Iterable[Window],
     runner: BatchRunner,
     choice: Choice,
     *,
@@ -129,64 +132,78 @@ def run_windows(
     stays). With `lend` arrays may be page-locked memory, of which little may be kept.
     """
     apply = choice.on(runner.device, runner.dtype)
-    under_way: deque[tuple[list[Sentence], tuple[int, ...], list[Piece]]] = deque()
+    under_way: deque[_UnderWay] = deque()
     for window in windows:
         under_way.append(_begin_window(window, runner, apply, normalise=normalise, dtype=dtype))
         if len(under_way) > ahead:
-            yield from _end_window(*under_way.popleft(), lend=lend)
+            yield from _end_window(under_way.popleft(), lend=lend)
     while under_way:
-        yield from _end_window(*under_way.popleft(), lend=lend)
+        yield from _end_window(under_way.popleft(), lend=lend)
+
+
+class _UnderWay(NamedTuple):
+    """A window whose vectors are on their way."""
+
+    sentences: Packed
+    layers: tuple[int, ...]
+    pieces: list[Piece]
 
 
 @torch.inference_mode()
 def _begin_window(
-    window: list[list[Placed]],
+    window: Window,
     runner: BatchRunner,
     apply: Callable[[LayerStack], tuple[Tensor, Tensor]],
     *,
     normalise: bool,
     dtype: torch.dtype | None,
-) -> tuple[list[Sentence], tuple[int, ...], list[Piece]]:
-    """Calls for everything and waits for nothing; the sentences, their layers and their vectors on the way."""
-    placed = sorted((item for batch in window for item in batch), key=lambda item: item[0])
-    first, sentences = placed[0][0], [sentence for _, sentence in placed]
-    counts = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
-    starts = np.cumsum(counts) - counts
+) -> _UnderWay:
+    """Calls for everything and waits for nothing."""
+    sentences, counts, starts = window.sentences, window.sentences.lengths, window.sentences.offsets
+    stack = runner.window(sentences)
     rows: Tensor | None = None
     layers: tuple[int, ...] = ()
 
-    def run(part: list[Placed]) -> None:
+    def positions(part: Ints) -> int:
+        return len(part) * (int(counts[part].max()) + 2)
+
+    def run(part: Ints) -> None:
         nonlocal rows, layers
-        values, _ = apply(runner.stack([sentence for _, sentence in part]))  # (..., B, T, D)
+        given = stack(part) if stack is not None else runner.stack([sentences[k] for k in part.tolist()])
+        values, _ = apply(given)  # (..., 1, n, D), or (..., B, T, D) with padding
         *axes, B, T, D = values.shape
         layers, L = tuple(axes), math.prod(axes)
-        own = np.array([position - first for position, _ in part])
-        # (B, L, T), as are the rest: which are real, where they stand now and where they belong
-        real = np.broadcast_to((np.arange(T) < counts[own][:, None])[:, None], (B, L, T))
-        now = np.arange(L * B * T).reshape(L, B, T).transpose(1, 0, 2)
-        goal = (L * starts[own])[:, None, None] + np.arange(L)[:, None] * counts[own][:, None, None] + np.arange(T)
-        found = widened(take_rows(values.reshape(-1, D), upload(now[real], values.device)))  # (n, D)
+        found = values.reshape(L, B * T, D)
+        lengths = counts[part]
+        n = int(lengths.sum())
+        table = np.stack([lengths, starts[part], np.cumsum(lengths) - lengths])  # (3, B)
+        size, begin, first = upload(table, values.device)
+        row = torch.repeat_interleave(torch.arange(len(part), device=size.device), size, output_size=n)  # (n,)
+        position = torch.arange(n, device=size.device) - first[row]
+        if stack is None:
+            found = found[:, row * T + position]  # (L, n, D)
+        layer = torch.arange(L, device=size.device)[:, None]  # (L, 1)
+        goal = (L * begin[row] + position + layer * size[row]).flatten()  # (L * n,)
+        found = widened(found.reshape(L * n, D))
         if normalise:
             found = _normalised(found)
         if rows is None:
-            rows = found.new_empty(L * int(counts.sum()), D, dtype=dtype or found.dtype)
-        rows.index_copy_(0, upload(goal[real], values.device), found.to(rows.dtype))
+            rows = found.new_empty(L * int(starts[-1]), D, dtype=dtype or found.dtype)
+        put_rows(rows, goal, found.to(rows.dtype))
 
-    for batch in window:
-        for _ in runner.fitted(batch, run):
+    for batch in window.batches:
+        for _ in runner.fitted_by(positions, batch, run):
             pass
     assert rows is not None
-    return sentences, layers, list(send(rows, (math.prod(layers) * counts).tolist()))
+    return _UnderWay(sentences, layers, list(send(rows, (math.prod(layers) * counts).tolist())))
 
 
-def _end_window(
-    sentences: list[Sentence], layers: tuple[int, ...], pieces: list[Piece], *, lend: bool
-) -> Iterator[Block]:
+def _end_window(window: _UnderWay, *, lend: bool) -> Iterator[Block]:
     """The vectors as they arrive."""
     at = 0
-    for piece in pieces:
+    for piece in window.pieces:
         end = at + len(piece.sizes)
-        yield Block(sentences[at:end], piece.landed(lend=lend), layers)
+        yield Block(window.sentences[at:end], piece.landed(lend=lend), window.layers)
         at = end
 
 

@@ -1,6 +1,7 @@
 """Text cut into tokens by other processes, ahead of whoever takes the sentences, and in the order of the text.
 
-A GPU embeds more words a second than one process can cut. Here the calling process reads the text, and workers cut it:
+A GPU embeds more words a second than one process can cut. Here the calling process reads the text, and workers cut it
+and number its words:
 
     with Cutters(tokenizer, workers=4) as cutters:
         for sentence in read_sentences(path, tokenizer=tokenizer, cutters=cutters):
@@ -14,12 +15,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import chain
 from multiprocessing import connection, get_context, parent_process
 from typing import Literal, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from elmokit.errors import ElmokitError
 from elmokit.formats.records import Unit
-from elmokit.text import Sentence, Tokenizer
+from elmokit.text import Tokenizer
+from elmokit.text.packed import Packed, SentenceStream, telling
 
 BLOCK_CHARACTERS = 1 << 17  # of text that a worker takes at a time
 MOST_WORKERS = 16  # a worker that cuts a block holds some 80 MB
@@ -29,9 +35,13 @@ Given = list[tuple[Unit, Fields]]
 
 
 class CutBlock(NamedTuple):
-    """The sentences of a block of texts; offsets stay behind."""
+    """The sentences of a block of texts, as `Packed` has them; offsets stay behind."""
 
-    tokens: list[tuple[str, ...]]
+    words: list[str]
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    told: bytes  # as long as there are no fields
+    ends: NDArray[np.int64]
     places: list[tuple[int, str | None, int]] | None  # each one's unit, text and start; None: each is a unit's text
 
 
@@ -58,11 +68,15 @@ class Cutters:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def sentences(self, units: Iterable[tuple[Unit, Fields]]) -> Iterator[Sentence]:
+    def sentences(self, units: Iterable[tuple[Unit, Fields]]) -> SentenceStream:
         """The sentences of texts, and of lists of tokens as they are, with the fields of each."""
+        return SentenceStream(self.blocks(units))
+
+    def blocks(self, units: Iterable[tuple[Unit, Fields]]) -> Iterator[Packed]:
+        """The same, many at a time."""
         if self._pool is None:
             for block in _blocks(units):
-                yield from _sentences(block, cut_block([unit for unit, _ in block], self.tokenizer, self.lines))
+                yield _packed(block, cut_block([unit for unit, _ in block], self.tokenizer, self.lines))
             return
         pending: deque[tuple[Given, Future[CutBlock]]] = deque()
         blocks, failure = _blocks(units), None
@@ -76,15 +90,15 @@ class Cutters:
                 break
             pending.append((block, self._pool.submit(_cut_here, [unit for unit, _ in block])))
             if len(pending) > 2 * self.workers:  # what bounds the memory
-                yield from self._next(pending)
+                yield self._next(pending)
         while pending:
-            yield from self._next(pending)
+            yield self._next(pending)
         if failure is not None:
             raise failure
 
-    def _next(self, pending: deque[tuple[Given, "Future[CutBlock]"]]) -> Iterator[Sentence]:
+    def _next(self, pending: deque[tuple[Given, "Future[CutBlock]"]]) -> Packed:
         block, future = pending.popleft()
-        yield from _sentences(block, self._result(future))
+        return _packed(block, self._result(future))
 
     def _result(self, future: "Future[CutBlock]") -> CutBlock:
         try:
@@ -103,19 +117,23 @@ def available_workers() -> int:
 
 
 def cut_block(units: Sequence[Unit], tokenizer: Tokenizer, lines: str) -> CutBlock:
-    """Cuts some texts; equal words are one object, so that they take little on their way to another process."""
+    """Cuts some texts and numbers their words."""
     from elmokit.formats.read import sentences_of
 
-    known: dict[str, str] = {}
     tokens: list[tuple[str, ...]] = []
+    told: list[bytes] = []
     places: list[tuple[int, str | None, int]] = []
     alike = True
     for k, unit in enumerate(units):
         for sentence in sentences_of(unit, tokenizer, lines=lines):  # type: ignore[arg-type]
-            tokens.append(tuple([known.setdefault(token, token) for token in sentence.tokens]))
+            tokens.append(sentence.tokens)
+            told.append(telling(sentence))
             alike = alike and len(tokens) == k + 1 and sentence.text == unit and not sentence.start
             places.append((k, sentence.text, sentence.start))
-    return CutBlock(tokens, None if alike and len(tokens) == len(units) else places)
+    made = Packed.of_tokens(tokens)
+    ends = np.cumsum(np.fromiter(map(len, chain([b""], told)), np.int64, len(told) + 1))
+    known = None if alike and len(tokens) == len(units) else places
+    return CutBlock(made.words, made.ids, made.offsets, b"".join(told), ends, known)
 
 
 def start_worker() -> None:
@@ -168,11 +186,17 @@ def _blocks(units: Iterable[tuple[Unit, Fields]]) -> Iterator[Given]:
         yield held
 
 
-def _sentences(block: Given, found: CutBlock) -> Iterator[Sentence]:
-    if found.places is None:
-        for (unit, fields), tokens in zip(block, found.tokens, strict=True):
-            assert isinstance(unit, str)
-            yield Sentence(tokens, unit, None, 0, fields)
-        return
-    for tokens, (k, text, start) in zip(found.tokens, found.places, strict=True):
-        yield Sentence(tokens, text, None, start, block[k][1])
+def _packed(block: Given, found: CutBlock) -> Packed:
+    bare = not any(fields for _, fields in block)
+    places = found.places
+    texts = [unit for unit, _ in block] if places is None else [text for _, text, _ in places]
+    return Packed(
+        found.words,
+        found.ids,
+        found.offsets,
+        texts,  # type: ignore[arg-type]
+        () if places is None else [start for _, _, start in places],
+        () if bare else [fields for _, fields in block] if places is None else [block[k][1] for k, _, _ in places],
+        told=found.told if bare else b"",
+        ends=found.ends if bare else None,
+    )

@@ -43,6 +43,22 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     _sync(target.parent)
 
 
+def atomic_move(draft: Path, path: str | Path) -> None:
+    """A file that is complete to where it belongs, in one step; its draft must lie in a folder beside `path`."""
+    target = Path(os.path.realpath(path))
+    try:
+        if target.is_dir() or (target.exists() and not target.is_file()):
+            raise OSError(errno.EXDEV, "not a file")
+        _finish(draft)
+        os.replace(draft, target)
+        _sync(target.parent)
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # a link to another disk
+            raise
+        with atomic_path(path) as part:
+            shutil.copyfile(draft, part)
+
+
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """A binary file that replaces `path` when the block ends well; wrap it in `io.TextIOWrapper` or encode for text."""

@@ -17,6 +17,7 @@ from typing import Any
 from elmokit.errors import InputError
 from elmokit.formats.read import read_sentences
 from elmokit.text import Sentence, Tokenizer
+from elmokit.text.packed import SentenceStream
 
 ACCEPTED = "a string, a list of strings (sentences), a list of token lists, Sentence objects, or a Path to a text file"
 
@@ -42,6 +43,8 @@ def read_request(given: Any, *, tokenizer: Tokenizer, keep: Sequence[str] = ()) 
         return Request(iter([given]), True, 1)
     if isinstance(given, Path):
         return Request(read_sentences(given, tokenizer=tokenizer, keep=keep), False, None)
+    if isinstance(given, SentenceStream):
+        return Request(given, False, None)
     if (columns := _columns(given)) is not None:
         name = next((name for name in columns if name in TEXT_COLUMNS), columns[0] if columns else "text")
         raise InputError(

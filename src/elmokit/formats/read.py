@@ -3,6 +3,7 @@
 import glob
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -61,8 +62,8 @@ def read_sentences(
     if lines not in get_args(Lines):
         raise InputError(f"lines is {lines!r}; expected one of {', '.join(get_args(Lines))}")
     chosen = format_of(source) if format == "auto" else format
-    for sentence in _read(source, chosen, tokenizer, field, lines, tuple(keep), report, cutters):
-        yield _unescaped(sentence) if treebank else sentence
+    sentences = _read(source, chosen, tokenizer, field, lines, tuple(keep), report, cutters)
+    return map(_unescaped, sentences) if treebank else sentences
 
 
 def _read(
@@ -76,14 +77,9 @@ def _read(
     cutters: Cutters | None,
 ) -> Iterator[Sentence]:
     name = source_name(source)
-
-    def cut(units: Iterable[tuple[Unit, tuple[str, ...]]]) -> Iterator[Sentence]:
-        if cutters is not None:
-            yield from cutters.sentences(units)
-            return
-        for unit, values in units:
-            sentences = sentences_of(unit, tokenizer, lines=lines)
-            yield from (replace(sentence, fields=values) for sentence in sentences) if values else sentences
+    if chosen not in ("jsonl", "parquet"):
+        require_fields(keep, (), name)
+    values = values_of({}, keep, name, name)  # of a file whose texts have no fields
 
     def table() -> Iterator[tuple[Unit, tuple[str, ...]]]:
         report.files += 1
@@ -92,23 +88,26 @@ def _read(
             report.blank_lines += not unit or (isinstance(unit, str) and unit.isspace())
             yield unit, own
 
-    if chosen not in ("jsonl", "parquet"):
-        require_fields(keep, (), name)
-    values = values_of({}, keep, name, name)  # of a file whose texts have no fields
     match chosen:
-        case "text":
-            yield from cut((line, values) for line in read_lines(source, report=report))
-        case "jsonl":
-            lines_read = read_lines(source, report=report)
-            yield from cut(read_jsonl_with(lines_read, keep, name=name, field=field, report=report))
-        case "parquet":
-            yield from cut(table())
         case "conllu":
-            for parsed in read_conllu(read_lines(source, report=report), name=name):
-                yield replace(parsed.sentence, fields=values)
+            parsed = read_conllu(read_lines(source, report=report), name=name)
+            return (replace(found.sentence, fields=values) for found in parsed)
         case "columns":
-            for block in read_columns(read_lines(source, report=report), name=name):
-                yield replace(block.sentence, fields=values)
+            blocks = read_columns(read_lines(source, report=report), name=name)
+            return (replace(found.sentence, fields=values) for found in blocks)
+        case "text":
+            units: Iterable[tuple[Unit, tuple[str, ...]]] = zip(read_lines(source, report=report), repeat(values))
+        case "jsonl":
+            units = read_jsonl_with(read_lines(source, report=report), keep, name=name, field=field, report=report)
+        case "parquet":
+            units = table()
+    return _cut(units, tokenizer, lines) if cutters is None else cutters.sentences(units)
+
+
+def _cut(units: Iterable[tuple[Unit, tuple[str, ...]]], tokenizer: Tokenizer, lines: Lines) -> Iterator[Sentence]:
+    for unit, values in units:
+        sentences = sentences_of(unit, tokenizer, lines=lines)
+        yield from (replace(sentence, fields=values) for sentence in sentences) if values else sentences
 
 
 def told_lines(lines: str) -> str:

@@ -25,7 +25,7 @@ import shutil
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -34,6 +34,7 @@ from elmokit.batch import cut_stream
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import write_text
 from elmokit.text import Sentence
+from elmokit.text.packed import Packed, SentenceStream, cut_packed, telling
 
 RECORDS, MANIFEST, LOCK = "records.bin", "manifest.json", "lock"
 HEADER = struct.Struct("<cQI")  # kind, length of the payload, CRC-32 of the payload
@@ -53,7 +54,7 @@ class Position(NamedTuple):
 class Chunk:
     """Some sentences, the position after them, and whether an earlier run has their results on the disk."""
 
-    sentences: list[Sentence]
+    sentences: Sequence[Sentence]
     end: Position
     done: bool
 
@@ -65,15 +66,20 @@ def read_chunks(sentences: Iterable[Sentence], *, tokens: int, done: Position, w
     """
     other = InputError(f"{what}: the {done.sentences:,} sentences done there are not those given now; {RESTART}")
     digest, read = hashlib.blake2b(digest_size=16), 0
-    for chunk in cut_stream(sentences, tokens=tokens):
-        begin = read
-        for sentence in chunk:
-            fields = [sentence.fields] if sentence.fields else []
-            digest.update(json.dumps([sentence.text, sentence.tokens, *fields]).encode())
-            read += 1
-            if read == done.sentences and digest.hexdigest() != done.digest:
-                raise other
-        if begin < done.sentences < read:  # the earlier input ended here, or its chunks were others
+    stretches: Iterable[Sequence[Sentence]] = (
+        cut_packed(sentences.blocks(), tokens=tokens)
+        if isinstance(sentences, SentenceStream)
+        else cut_stream(sentences, tokens=tokens)
+    )
+    for chunk in stretches:
+        if isinstance(chunk, Packed):
+            chunk.tell(digest.update)
+        else:
+            for sentence in chunk:
+                digest.update(telling(sentence))
+        begin, read = read, read + len(chunk)
+        # The earlier input ended inside, or its chunks were others, or it was other input.
+        if begin < done.sentences < read or (read == done.sentences and digest.hexdigest() != done.digest):
             raise other
         yield Chunk(chunk, Position(read, digest.hexdigest()), read <= done.sentences)
     if read < done.sentences:
@@ -173,6 +179,14 @@ class Summed(NamedTuple):
     crc: int
 
 
+class Stage(NamedTuple):
+    """What was appended between two commits."""
+
+    position: Position  # of the second
+    end: int  # where that ends in the file
+    payloads: list[bytes]
+
+
 class Log:
     """Results on the disk, appended; `done` is the position at the last commit.
 
@@ -232,7 +246,7 @@ class Log:
     def path(self) -> Path:
         return self.folder / RECORDS
 
-    def payloads(self) -> Iterator[bytes | memoryview]:
+    def payloads(self) -> Generator[bytes | memoryview, None, None]:
         """All results up to the last commit, in order, from the disk."""
         found = 0
         with (self.folder / RECORDS).open("rb") as file:
@@ -246,6 +260,18 @@ class Log:
                 f"{self.folder / RECORDS}: was damaged after result {found:,} of {self.done.sentences:,} while in use; "
                 "check the disk, and run the same command again"
             )
+
+    def stages(self) -> Iterator[Stage]:
+        """The same, commit by commit."""
+        return read_stages(self.folder, self._crc)
+
+    def cut(self, done: Position, end: int) -> None:
+        """Forgets what was appended after an earlier commit."""
+        with disk_errors(self.folder):
+            self._file.truncate(end)
+            self._file.seek(end)
+            os.fsync(self._file.fileno())
+        self.done, self._end = done, end
 
     def discard(self) -> None:
         """Remove the folder, once the results are where they belong."""
@@ -265,6 +291,19 @@ class Log:
         self.done, self._end = _walk(self._file, self._crc)
         self._file.truncate(self._end)
         self._file.seek(self._end)
+
+
+def read_stages(folder: Path, crc: Callable[..., int] = zlib.crc32) -> Iterator[Stage]:
+    """What a log holds, commit by commit, up to the first record that is not whole."""
+    held: list[bytes] = []
+    with (folder / RECORDS).open("rb") as file:
+        while (record := _read(file, crc)) is not None:
+            kind, payload = record
+            if kind != COMMIT:
+                held.append(payload[COUNT.size :] if kind == SEVERAL else payload)
+            elif (position := _position(payload)) is not None:
+                yield Stage(position, file.tell(), held)
+                held = []
 
 
 def check_log(folder: Path) -> str:

@@ -262,7 +262,7 @@ def add_text(
         report.tokens += sum(map(len, chunk.sentences))
         report.empty += sum(not len(sentence) for sentence in chunk.sentences)
         if not chunk.done:
-            stream.add(chunk.sentences, Progress(run.number, *chunk.end))
+            stream.add(list(chunk.sentences), Progress(run.number, *chunk.end))
             report.occurrences = stream.occurrences
         told(report)
     stream.close()

@@ -34,3 +34,26 @@ def checksums(names: Collection[str], checksum: Callable[[str], str], *, size: i
         return {name: checksum(name) for name in names}
     with ThreadPoolExecutor() as pool:  # Python's lock is free meanwhile
         return dict(zip(names, pool.map(checksum, names), strict=True))
+
+
+def joined_crc32(first: int, second: int, size: int) -> int:
+    """The CRC-32 of two buffers one after the other, from that of each and the bytes of the second.
+
+    A CRC is a polynomial over GF(2), its highest power in the lowest bit; a zero byte behind it is a factor of x^8.
+    """
+    power, factor = 1 << 31, 1 << 23  # 1 and x^8
+    while size:
+        if size & 1:
+            power = _product(power, factor)
+        factor = _product(factor, factor)
+        size >>= 1
+    return _product(power, first) ^ second
+
+
+def _product(a: int, b: int) -> int:
+    made = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            made ^= b
+        b = b >> 1 ^ (0xEDB88320 if b & 1 else 0)
+    return made

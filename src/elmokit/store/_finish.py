@@ -20,6 +20,7 @@ import numpy as np
 from elmokit.formats.ahead import start_worker
 from elmokit.formats.resumable import COUNT, HEADER, PAYLOAD, SEVERAL
 from elmokit.store._arrays import NpzFile, write_safetensors
+from elmokit.store._draft import Draft
 from elmokit.store._parquet import ParquetGroups
 from elmokit.store._records import Record, RecordBlock, SentenceIndex
 from elmokit.store._seal import seal
@@ -55,7 +56,7 @@ class FileMaker:
         self.file: ParquetGroups | NpzFile | Hdf5File
         match target.suffix:
             case ".parquet":
-                self.file = ParquetGroups(path, axes=target.axes, half=target.half)
+                self.file = ParquetGroups(Draft(path), axes=target.axes, half=target.half)
             case ".npz":
                 self.file = NpzFile(path)
             case _:
@@ -69,7 +70,8 @@ class FileMaker:
     def add(self, block: RecordBlock) -> None:
         match self.file:
             case ParquetGroups():
-                self.file.add(block, np.arange(self.line, self.line + len(block)))
+                numbers = np.arange(self.line, self.line + len(block))
+                self.file.add(block.packed, block.vectors, numbers)
             case NpzFile():
                 self.file.add(block)
             case Hdf5File():

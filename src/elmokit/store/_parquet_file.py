@@ -9,19 +9,16 @@ import base64
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.native.checksums import crc32
+from elmokit.store._draft import Draft
 
 MAGIC = b"PAR1"
 PAGE_BYTES = 4 << 20  # of vectors
-MUCH = 1 << 18  # bytes that are worth being written beside the checksum's work
 LONGEST_STATISTIC = 64  # bytes; longer smallest and largest tokens are left out
 
 INT32, INT64, FLOAT, BYTE_ARRAY, FIXED = 1, 2, 4, 6, 7  # physical types
@@ -44,60 +41,60 @@ class Column:
     width: int = 0  # numbers of a vector; 0: a plain value
 
 
+@dataclass(frozen=True, slots=True)
+class TokenPage:
+    """The tokens of a row group."""
+
+    data: bytes  # each as its length in four bytes, then itself
+    low: bytes  # the smallest and the largest
+    high: bytes
+
+
 class ParquetFile:
-    """Row groups one after another, then the footer. All bytes go through a CRC-32, so that it is known at the end."""
+    """Row groups one after another, then the footer."""
 
     def __init__(
-        self, path: Path, pyarrow: Any, names: Sequence[str], *, width: int, half: bool, seal: re.Pattern[bytes]
+        self, draft: Draft, pyarrow: Any, names: Sequence[str], *, width: int, half: bool, seal: re.Pattern[bytes]
     ) -> None:
         """`seal` is what must not stand in a token if the file is to get a checksum."""
-        self.pyarrow, self.half, self.width = pyarrow, half, width
+        self.draft, self.pyarrow, self.half, self.width = draft, pyarrow, half, width
         self.seal, self.sealable = seal, True
         self.plain = [Column(("sentence",), INT64), Column(("position",), INT32), Column(("token",), BYTE_ARRAY)]
         self.vectors = [Column((name, "list", "element"), FIXED if half else FLOAT, width) for name in names]
-        self.groups: list[list[Field]] = []
+        self.groups: list[bytes] = []  # as the footer holds them
         self.rows = 0
-        self.crc = self.at = 0
-        self._file = path.open("wb", buffering=0)
-        self._thread = ThreadPoolExecutor(1)
-        self._write(MAGIC)
-
-    def __enter__(self) -> "ParquetFile":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-        self._thread.shutdown()
+        if not draft.at:
+            draft.write(MAGIC)
 
     def write_group(
         self,
         sentences: NDArray[np.int64],
         positions: NDArray[np.int32],
-        tokens: Any,
+        tokens: TokenPage,
         vectors: Sequence[Sequence[NDArray[Any]]],
     ) -> None:
-        """One row group. `tokens` is an array of Arrow's; each of `vectors` is a column in pieces (n, D)."""
+        """One row group. Each of `vectors` is a column in pieces (n, D)."""
         n = len(sentences)
         levels = _with_length(_run(n, 1))
-        payloads = [sentences.astype("<i8").tobytes(), positions.astype("<i4").tobytes(), _plain_bytes(tokens)]
-        ranges = [_range(sentences, "<i8"), _range(positions, "<i4"), self._token_range(tokens)]
+        payloads = [sentences.astype("<i8").tobytes(), positions.astype("<i4").tobytes(), tokens.data]
+        ranges = [_range(sentences, "<i8"), _range(positions, "<i4"), _short(tokens.low, tokens.high)]
         chunks = []
         for column, payload, limits in zip(self.plain, payloads, ranges, strict=True):
-            start, page = self.at, levels + payload
+            start, page = self.draft.at, levels + payload
             packed = self.pyarrow.compress(page, codec="snappy", asbytes=True)
-            self._write(_page(n, len(page), len(packed)))
-            size = self.at - start + len(page)
-            self._write(packed)
+            self.draft.write(_page(n, len(page), len(packed)))
+            size = self.draft.at - start + len(page)
+            self.draft.write(packed)
             if column.kind == BYTE_ARRAY:
                 self.sealable = self.sealable and self.seal.search(packed) is None
             chunks.append(self._chunk(column, n, start, size, SNAPPY, limits))
         for column, pieces in zip(self.vectors, vectors, strict=True):
-            start = self.at
+            start = self.draft.at
             for piece in pieces:
                 self._write_vectors(piece)
-            chunks.append(self._chunk(column, n * self.width, start, self.at - start, NOT_PACKED, None))
+            chunks.append(self._chunk(column, n * self.width, start, self.draft.at - start, NOT_PACKED, None))
         total = sum({k: v for k, _, v in chunk[1][2]}[6] for chunk in chunks)
-        self.groups.append([(1, LISTED, (STRUCT, chunks)), (2, I64, total), (3, I64, n)])
+        self.groups.append(_struct([(1, LISTED, (STRUCT, chunks)), (2, I64, total), (3, I64, n)]))
         self.rows += n
 
     def _write_vectors(self, piece: NDArray[Any]) -> None:
@@ -107,8 +104,8 @@ class ParquetFile:
             row = _run(1, 0) + (_run(self.width - 1, 1) if self.width > 1 else b"")  # a vector's first number, the rest
             levels = _with_length(row * len(part)) + _with_length(_run(part.size, 3))
             size = len(levels) + part.nbytes
-            self._write(_page(part.size, size, size) + levels)
-            self._write(part)
+            self.draft.write(_page(part.size, size, size) + levels)
+            self.draft.write(part)
 
     def _chunk(
         self, column: Column, values: int, start: int, size: int, codec: int, limits: tuple[bytes, bytes] | None
@@ -120,7 +117,7 @@ class ParquetFile:
             (4, I32, codec),
             (5, I64, values),
             (6, I64, size),
-            (7, I64, self.at - start),
+            (7, I64, self.draft.at - start),
             (9, I64, start),
         ]
         if limits is not None:
@@ -148,8 +145,7 @@ class ParquetFile:
                 (7, LISTED, (STRUCT, [[(1, STRUCT, [])]] * leaves)),  # values are ordered as their types say
             ]
         )
-        self._write(footer + struct.pack("<I", len(footer)) + MAGIC)
-        self._file.close()
+        self.draft.write(footer + struct.pack("<I", len(footer)) + MAGIC)
         return self.sealable and len(self.seal.findall(footer)) == 1
 
     def _schema(self) -> list[list[Field]]:
@@ -169,28 +165,6 @@ class ParquetFile:
             half: list[Field] = [(10, STRUCT, [(15, STRUCT, [])])] if self.half else []
             found.append([*kind, (3, I32, OPTIONAL), (4, BINARY, b"element"), *half])
         return found
-
-    def _token_range(self, tokens: Any) -> tuple[bytes, bytes] | None:
-        found = self.pyarrow.compute.min_max(tokens).as_py()
-        if found["min"] is None:
-            return None
-        low, high = found["min"].encode(), found["max"].encode()
-        return (low, high) if max(len(low), len(high)) <= LONGEST_STATISTIC else None
-
-    def _write(self, data: Any) -> None:
-        view = memoryview(data).cast("B")
-        self.at += len(view)
-        if len(view) < MUCH:
-            self.crc = crc32(view, self.crc)
-            self._put(view)
-            return
-        written = self._thread.submit(self._put, view)  # Python's lock is free meanwhile
-        self.crc = crc32(view, self.crc)
-        written.result()
-
-    def _put(self, rest: memoryview) -> None:
-        while rest:
-            rest = rest[self._file.write(rest) :]
 
 
 def _page(values: int, size: int, packed: int) -> bytes:
@@ -214,20 +188,8 @@ def _range(values: NDArray[Any], kind: str) -> tuple[bytes, bytes] | None:
     return values.min().astype(kind).tobytes(), values.max().astype(kind).tobytes()
 
 
-def _plain_bytes(tokens: Any) -> bytes:
-    """Each token's length as four bytes, then the token."""
-    _, ends, data = tokens.buffers()
-    n = len(tokens)
-    offsets = np.frombuffer(ends, dtype="<i4", count=tokens.offset + n + 1)[tokens.offset :].astype(np.int64)
-    sizes = np.diff(offsets)
-    text = np.frombuffer(data or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
-    at = (offsets[:-1] - offsets[0] + 4 * np.arange(n))[:, None] + np.arange(4)  # (n, 4)
-    made = np.empty(len(text) + 4 * n, dtype=np.uint8)
-    inside = np.ones(len(made), dtype=bool)
-    inside[at] = False
-    made[at] = sizes.astype("<i4").view(np.uint8).reshape(n, 4)
-    made[inside] = text
-    return made.tobytes()
+def _short(low: bytes, high: bytes) -> tuple[bytes, bytes] | None:
+    return (low, high) if max(len(low), len(high)) <= LONGEST_STATISTIC else None
 
 
 def _struct(fields: Sequence[Field]) -> bytes:
@@ -247,7 +209,7 @@ def _value(kind: int, value: Any) -> bytes:
     if kind == BINARY:
         return _varint(len(value)) + bytes(value)
     if kind == STRUCT:
-        return _struct(value)
+        return value if isinstance(value, bytes) else _struct(value)
     inner, items = value
     head = bytes([len(items) << 4 | inner]) if len(items) < 15 else bytes([0xF0 | inner]) + _varint(len(items))
     return head + b"".join(_value(inner, item) for item in items)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import FormatError
+from elmokit.text.packed import Packed
 
 META = struct.Struct("<I")  # length of the JSON in front of the numbers
 
@@ -58,6 +59,11 @@ class RecordBlock:
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each sentence."""
         return np.fromiter(map(len, self.tokens), dtype=np.int64, count=len(self.tokens))
+
+    @property
+    def packed(self) -> Packed:
+        """The sentences without their texts."""
+        return Packed.of_tokens(self.tokens)
 
     def __iter__(self) -> Iterator[Record]:
         L, D = math.prod(self.layers), self.vectors.shape[1]

@@ -1,37 +1,38 @@
 """Vectors to disk: a stream of any length in flat memory, through any number of kills, to a whole file or none."""
 
-import os
 import sqlite3
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 
 from elmokit.encoders.encoder import Encoder, Layers
 from elmokit.encoders.places import batch_budget, pick_device
-from elmokit.encoders.results import Choice
+from elmokit.encoders.results import Block, Choice
 from elmokit.errors import ElmokitWarning, FormatError, InputError
-from elmokit.formats.atomic import atomic_path
+from elmokit.formats.atomic import atomic_move, atomic_path
 from elmokit.formats.given import Given, read_request
 from elmokit.formats.resumable import COUNT, SEVERAL, Chunk, Log, Summed, disk_errors, open_log, read_chunks
 from elmokit.native.checksums import crc32
 from elmokit.store._finish import Follower, Target, make_file
+from elmokit.store._growing import BLOCKS_AHEAD, GrowingFile, GrowingWriter, can_grow, front_of, recover
 from elmokit.store._parquet import load_pyarrow
 from elmokit.store._records import RecordBlock
 from elmokit.store._seal import BLANK, is_sealed
 from elmokit.store.provenance import Provenance, read_provenance, verify_vectors
 from elmokit.text import Sentence
+from elmokit.text.packed import Packed, line_of
 
 HDF5 = (".h5", ".hdf5")
 SUFFIXES = (*HDF5, ".parquet", ".npz", ".safetensors")
 TYPES = ("float32", "float16")
-BLOCKS_AHEAD = 6  # blocks of vectors that wait for the disk at most
 CHUNK_BATCHES = 16  # batches between two commits: what a kill can cost
 
 
@@ -79,15 +80,16 @@ def write_vectors(
 ) -> StoreReport:
     """Embed the sentences into a .h5, .hdf5, .parquet, .npz or .safetensors file.
 
-    The file appears when it is complete. Until then vectors go to `<path>.partial/`. The same call after a kill resumes
-    after the last finished chunk and makes the same file, byte for byte.
+    The file appears when it is complete. Until then vectors go to `<path>.partial/`: Parquet and HDF5 grow there as
+    they will be (but for sentences as keys), the others are made of a log. The same call after a kill resumes after the
+    last finished chunk and makes the same file, byte for byte.
 
     name       what the input is called; a finished file that was made from it with the same settings is kept
     restart    throw away what an unfinished run has left
     overwrite  write the file again, even if it is finished
     seen       is called with the number of sentences in each chunk that is done
     told       is called with the report when the work begins and after each chunk
-    beside     a process of its own makes the file while vectors are computed: for devices quicker than a disk
+    beside     a process of its own makes a file that is made of a log while vectors are computed
     """
     target, options = Path(path), options or StoreOptions()
     check_target(target)
@@ -101,6 +103,16 @@ def write_vectors(
     made = _provenance(encoder, options, name)
     folder = target.with_name(target.name + ".partial")
     with open_log(folder, run=_run_of(encoder, options), restart=restart, later=("arithmetic",), crc=crc32) as log:
+        made_of = Target(
+            target.suffix.lower(),
+            axes,
+            made.to_json(),
+            half=options.vectors == "float16",
+            layers=str(options.layers),
+            sentence_keys=options.use_sentence_keys and target.suffix.lower() in HDF5,
+            forget=options.forget_sentences,
+        )
+        entries = recover(log, front_of(made_of.suffix)) if (grows := can_grow(made_of, log)) else []
         if not (log.done.sentences or restart or overwrite):
             stored = _finished(target, made)
             if stored is not None:
@@ -115,35 +127,58 @@ def write_vectors(
                 stacklevel=2,
             )
             made = replace(made, arithmetic=f"not recorded, then {made.arithmetic}")
-        made_of = Target(
-            target.suffix.lower(),
-            axes,
-            made.to_json(),
-            half=options.vectors == "float16",
-            layers=str(options.layers),
-            sentence_keys=options.use_sentence_keys and target.suffix.lower() in HDF5,
-            forget=options.forget_sentences,
-        )
+            made_of = replace(made_of, record=made.to_json())
         report.resumed_at = log.done.sentences
         told(report)
-        draft = folder / "draft"
-        followed = beside and made_of.can_follow
-        with Follower(log.path, draft, made_of) if followed else nullcontext() as follower:
-            _fill(log, encoder, request.sentences, options, report, seen=seen, told=told, follower=follower)
-            record = replace(made, sentences=report.sentences, tokens=report.tokens).to_json()
-            duplicates = None if follower is None else follower.finish(record)
 
-        def blocks() -> Iterator[RecordBlock]:
-            return map(RecordBlock.unpack, log.payloads())
+        def committed(chunk: Chunk) -> None:
+            seen(len(chunk.sentences))
+            told(report)
 
-        with disk_errors(target, RuntimeError, sqlite3.Error), atomic_path(target) as part:
-            if duplicates is None:
-                duplicates = make_file(part, made_of, folder / "sentences.sqlite", blocks, record)
-            else:
-                os.replace(draft, part)
-            report.duplicates = duplicates
+        def fill(writer: "LogWriter | GrowingWriter") -> str:
+            with writer:
+                _fill(log, encoder, request.sentences, options, report, writer)
+            return replace(made, sentences=report.sentences, tokens=report.tokens).to_json()
+
+        if grows:
+            with closing(GrowingFile(log, made_of, entries)) as file:
+                record = fill(GrowingWriter(file, committed))
+                with disk_errors(target, RuntimeError):
+                    report.duplicates = file.finish(record)
+            with disk_errors(target):
+                atomic_move(file.path, target)
+        else:
+            report.duplicates = _from_log(log, made_of, target, fill, committed, beside=beside)
         log.discard()
     return report
+
+
+def _from_log(
+    log: Log,
+    made_of: Target,
+    target: Path,
+    fill: "Callable[[LogWriter], str]",
+    committed: Callable[[Chunk], None],
+    *,
+    beside: bool,
+) -> int:
+    """Vectors to the log and from there to the file; how many sentences also stand on an earlier line."""
+    draft = log.folder / "draft"
+    with Follower(log.path, draft, made_of) if beside and made_of.can_follow else nullcontext() as follower:
+        if follower is not None:
+            follower.tell(log.end)
+        record = fill(LogWriter(log, follower, committed))
+        duplicates = None if follower is None else follower.finish(record)
+    if duplicates is not None:
+        with disk_errors(target):
+            atomic_move(draft, target)
+        return duplicates
+
+    def blocks() -> Iterator[RecordBlock]:
+        return map(RecordBlock.unpack, log.payloads())
+
+    with disk_errors(target, RuntimeError, sqlite3.Error), atomic_path(target) as part:
+        return make_file(part, made_of, log.folder / "sentences.sqlite", blocks, record)
 
 
 def check_target(target: Path) -> None:
@@ -178,12 +213,9 @@ def _fill(
     sentences: Iterator[Sentence],
     options: StoreOptions,
     report: StoreReport,
-    *,
-    seen: Callable[[int], None],
-    told: Callable[[StoreReport], None],
-    follower: Follower | None,
+    writer: "LogWriter | GrowingWriter",
 ) -> None:
-    """Embed what the log does not have yet. A thread writes to the log while the next vectors are computed.
+    """Embed what the log does not have yet. A thread writes while the next vectors are computed.
 
     The word cache starts empty in each chunk, so a resumed run makes the same batches, and with them the same
     roundings, as one that was never killed.
@@ -192,15 +224,13 @@ def _fill(
     budget = batch_budget(options.batch_tokens, device)
     what = f"{log.folder} holds an unfinished run over other input"
     waiting: deque[Chunk] = deque()  # chunks whose vectors are not all there yet
-    if follower is not None:
-        follower.tell(log.end)
 
-    def stretches() -> Iterator[list[Sentence]]:
+    def stretches() -> Iterator[Sequence[Sentence]]:
         for chunk in read_chunks(sentences, tokens=budget * CHUNK_BATCHES, done=log.done, what=what):
-            _count(report, chunk.sentences, encoder)
+            _count(report, Packed.of(chunk.sentences), encoder)
             if chunk.done:
-                seen(len(chunk.sentences))
-                told(report)
+                writer.passed(chunk)
+                writer.committed(chunk)
             else:
                 waiting.append(chunk)
                 yield chunk.sentences
@@ -214,20 +244,13 @@ def _fill(
         dtype=options.dtype,
         normalise=options.normalise,
     )
-
-    def committed(chunk: Chunk) -> None:
-        seen(len(chunk.sentences))
-        told(report)
-
-    with LogWriter(log, follower, committed) as writer:
-        done = 0  # sentences of the first chunk that waits
-        for block in blocks:
-            texts, tokens = list(map(text_of, block.sentences)), [sentence.tokens for sentence in block.sentences]
-            writer.append(RecordBlock(texts, tokens, block.vectors, block.layers))
-            done += len(texts)
-            if done == len(waiting[0].sentences):
-                writer.commit(waiting.popleft())
-                done = 0
+    done = 0  # sentences of the first chunk that waits
+    for block in blocks:
+        writer.append(block)
+        done += len(block.sentences)
+        if done == len(waiting[0].sentences):
+            writer.commit(waiting.popleft())
+            done = 0
 
 
 class LogWriter:
@@ -250,7 +273,10 @@ class LogWriter:
         with suppress(Exception) if kind is not None else nullcontext():
             self._settle(0)
 
-    def append(self, block: RecordBlock) -> None:
+    def passed(self, chunk: Chunk) -> None:
+        """A chunk that the log has already."""
+
+    def append(self, block: Block) -> None:
         self._settle(BLOCKS_AHEAD)
         packed = self._summing.submit(self._pack, block)
         self._under_way.append((None, self._thread.submit(self._append, packed)))
@@ -258,8 +284,10 @@ class LogWriter:
     def commit(self, chunk: Chunk) -> None:
         self._under_way.append((chunk, self._thread.submit(self._commit, chunk)))
 
-    def _pack(self, block: RecordBlock) -> Summed:
-        return self.log.summed(COUNT.pack(len(block)), *block.pack())
+    def _pack(self, block: Block) -> Summed:
+        texts, tokens = list(map(line_of, block.sentences)), [sentence.tokens for sentence in block.sentences]
+        record = RecordBlock(texts, tokens, block.vectors, block.layers)
+        return self.log.summed(COUNT.pack(len(record)), *record.pack())
 
     def _append(self, packed: "Future[Summed]") -> None:
         self.log.append_summed(packed.result(), kind=SEVERAL)
@@ -278,21 +306,20 @@ class LogWriter:
                 self.committed(chunk)
 
 
-def text_of(sentence: Sentence) -> str:
-    """The sentence as one line, stripped: what the older tools' index goes by."""
-    return (" ".join(sentence.tokens) if sentence.text is None else sentence.text).strip()
-
-
-def _count(report: StoreReport, sentences: Sequence[Sentence], encoder: Encoder) -> None:
+def _count(report: StoreReport, sentences: Packed, encoder: Encoder) -> None:
+    lengths = sentences.lengths
     short = (encoder.longest_word or 0) // 4  # no word of so many characters is too long, whatever they are
-    for sentence in sentences:
-        size = len(sentence)
-        report.tokens += size
-        report.empty += size == 0
-        report.longest = max(report.longest, size)
-        report.overlong_words += sum(encoder.overlong(word) for word in sentence.tokens if len(word) > short)
-        report.unknown_words += sum(map(encoder.unknown, sentence.tokens)) if encoder.has_unknown else 0
+    words = sentences.words
+    odd = [k for k, word in enumerate(words) if len(word) > short and encoder.overlong(word)]
+    unknown = [k for k, word in enumerate(words) if encoder.unknown(word)] if encoder.has_unknown else []
     report.sentences += len(sentences)
+    report.tokens += len(sentences.ids)
+    report.empty += int(np.count_nonzero(lengths == 0))
+    report.longest = max(report.longest, int(lengths.max(initial=0)))
+    if odd or unknown:
+        times = np.bincount(sentences.ids, minlength=len(words))
+        report.overlong_words += int(times[odd].sum())
+        report.unknown_words += int(times[unknown].sum())
 
 
 def _run_of(encoder: Encoder, options: StoreOptions) -> dict[str, Any]:

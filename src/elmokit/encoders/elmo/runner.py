@@ -14,11 +14,15 @@ from elmokit.batch import index_words
 from elmokit.chars import Codec, TypeRows
 from elmokit.encoders._transfers import upload
 from elmokit.encoders.batches import BatchRunner, Turn
-from elmokit.encoders.elmo._cuda_graphs import CudaGraphs, wanted
+from elmokit.encoders.elmo._cuda_graphs import MOST_ROWS, CudaGraphs, wanted
+from elmokit.encoders.elmo._window import WordWindow
 from elmokit.kernels.cpu.copies import put_rows, take_rows
 from elmokit.layers import LayerStack
 from elmokit.nn.bilm import BiLM, State
 from elmokit.text import Sentence
+from elmokit.text.packed import Ints, Packed
+
+MOST_WORDS = 1 << 14  # new words that are encoded at once: memory does not grow with their number
 
 
 class Runner(BatchRunner):
@@ -53,6 +57,12 @@ class Runner(BatchRunner):
         vectors = self.word_vectors(words)  # (U, P)
         return self.bilm.contextualise(vectors, upload(index, self.device), lengths, state=state)
 
+    @torch.no_grad()
+    def window(self, sentences: Packed) -> Callable[[Ints], LayerStack] | None:
+        if len(sentences) <= MOST_ROWS and self.graphs is not None:
+            return None  # perhaps there is a graph of it
+        return WordWindow(self.bilm, self.word_vectors(sentences.words), sentences).run
+
     def word_vectors(self, words: Sequence[str]) -> Tensor:
         """The two boundaries' vectors, then those of the words. (U, P)"""
         with self.turn:
@@ -70,6 +80,9 @@ class Runner(BatchRunner):
             self.boundaries = None
 
     def _encode_words(self, words: Sequence[str]) -> Tensor:
+        if len(words) > MOST_WORDS:
+            parts = [words[at : at + MOST_WORDS] for at in range(0, len(words), MOST_WORDS)]
+            return torch.cat([self._encode_words(part) for part in parts])
         rows = self.codec.encode(words)  # (U, W)
         replayed = None if self.graphs is None else self.graphs.encode(rows)
         return self._encode_rows(rows) if replayed is None else replayed
