@@ -19,11 +19,11 @@ def _variants() -> dict[str, dict[str, object]]:
     add("gates", (128, 64, 64, 8, 3), (128, 32, 128, 4, 2), (128, 32, 64, 4, 4), (64, 64, 64, 4, 3))
     add("gates", (128, 32, 64, 4, 4), (128, 64, 64, 8, 3), tma=True)
     add("project", (64, 64, 128, 4, 3), (64, 64, 128, 4, 4), (64, 32, 128, 4, 4), (128, 64, 64, 4, 4))
-    add("project", (128, 64, 64, 4, 4), (64, 64, 128, 4, 3), project_split=2)
+    add("project", (128, 64, 64, 4, 4), (64, 64, 128, 4, 3), (64, 64, 64, 4, 4), project_split=2)
     add("cell_backward", (32, 64, 64, 4, 3), (32, 32, 64, 4, 3), (64, 64, 64, 8, 3), (16, 128, 64, 4, 3))
     add("cell_backward", (16, 128, 64, 4, 3), (8, 256, 64, 4, 3), library_du=True)
-    add("feed_backward", (128, 64, 128, 4, 3), (64, 64, 128, 4, 4), (64, 128, 64, 4, 4), (128, 128, 64, 8, 4))
-    add("feed_backward", (128, 64, 64, 4, 4), (128, 128, 64, 8, 4), (128, 128, 128, 8, 3), feed_split=2)
+    add("feed_backward", (128, 64, 128, 4, 3), (64, 64, 128, 4, 4), (128, 64, 64, 8, 4), (128, 128, 64, 8, 4))
+    add("feed_backward", (128, 64, 64, 4, 4), (128, 128, 64, 8, 4), (64, 64, 128, 4, 3), feed_split=2)
     add("feed_backward", (128, 64, 64, 4, 5), (128, 64, 128, 4, 3), tma=True)
     found |= {"library feed": {"library_feed": True}, "library project": {"library_project": True}}
     return found
