@@ -55,8 +55,8 @@ static int32_t run_lstm(FILE *to) {
 
 static int32_t run_tokens(FILE *to) {
     Encoder encoder;
-    encoder.characters = number(), encoder.pad = number(), encoder.features = number(), encoder.outputs = number();
-    encoder.n_banks = number(), encoder.n_highways = number();
+    encoder.characters = number(), encoder.pad = number(), encoder.filters = number(), encoder.outputs = number();
+    encoder.n_banks = number(), encoder.n_highways = number(), encoder.bends = number(), encoder.word_dim = number();
     Bank *banks = calloc((size_t)encoder.n_banks + 1, sizeof *banks);
     for (int k = 0; k < encoder.n_banks; k++) {
         banks[k].width = number(), banks[k].filters = number(), banks[k].pieces = number();
@@ -71,8 +71,8 @@ static int32_t run_tokens(FILE *to) {
     encoder.projection = matrix(), encoder.projection_bias = array();
     int32_t U = number(), C = number();
     int32_t *chars = array();
-    float *out = calloc((size_t)U * (size_t)encoder.outputs + 1, 4);
-    int32_t lacking = OWN(tokens)(&encoder, U, C, chars, out);
+    float *words = array(), *out = calloc((size_t)U * (size_t)encoder.outputs + 1, 4);
+    int32_t lacking = OWN(tokens)(&encoder, U, C, chars, words, out);
     write_floats(to, out, (int64_t)U * encoder.outputs);
     return lacking;
 }

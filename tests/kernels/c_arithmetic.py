@@ -40,6 +40,11 @@ def tanh(x: Tensor) -> Tensor:
     return 2.0 / (1.0 + exponential(x * -2.0)) - 1.0
 
 
+def gated_tanh(gate: Tensor, x: Tensor) -> Tensor:
+    low = exponential(x * -2.0)
+    return (1.0 - low) / ((1.0 + exponential(-gate)) * (1.0 + low))
+
+
 def whole_numbers(weights: Tensor, kind: str) -> Int8Matrix:
     """Rows as int8 or int16 with a scale each."""
     return Int8Matrix(*(quantise(weights) if kind == "int8" else sixteen_bits(weights.bfloat16())))
@@ -101,9 +106,9 @@ def emulated_direction(
             c[:rows] *= keep[at : at + rows, None]
         inputs = product(x[at : at + rows], w_x, most // 2) + bias  # (rows, 4H)
         i, j, f, o = (product(h[:rows], w_h, most // 2) + inputs).chunk(4, dim=1)
-        cell = sigmoid(f) * c[:rows] + sigmoid(i) * tanh(j)  # (rows, H)
+        cell = sigmoid(f) * c[:rows] + gated_tanh(i, j)  # (rows, H)
         c[:rows] = cell = cell if rules.cell_clip is None else cell.clamp(-rules.cell_clip, rules.cell_clip)
-        made = sigmoid(o) * tanh(cell)
+        made = gated_tanh(o, cell)
         if w_p is not None:
             made = projected(made, w_p, most)  # (rows, P)
             made = made if rules.proj_clip is None else made.clamp(-rules.proj_clip, rules.proj_clip)
@@ -121,9 +126,11 @@ def emulated_tokens(
     *,
     pad: int | None,
     most: int,
+    activation: str = "relu",
+    words: Tensor | None = None,
 ) -> Tensor:
-    """Words (U, C) to vectors (U, P)."""
-    lengths, C = word_lengths(types, pad).tolist(), types.shape[1]
+    """Words (U, C), perhaps with their own vectors (U, D), to vectors (U, P). Behind a ReLU all steps are positive."""
+    lengths, C = word_lengths(types, pad).tolist() if filters else [], types.shape[1]
     columns = []
     for bank in filters:
         width = bank.weight.shape[2]
@@ -136,9 +143,12 @@ def emulated_tokens(
             for k in range(width):
                 total = total + given[word[k : k + windows], k]  # (windows, n)
             row.copy_(total.amax(dim=0))
-        columns.append(torch.relu(made + bank.bias))
-    x = torch.cat(columns, dim=1)  # (U, F)
+        columns.append(torch.relu(made + bank.bias) if activation == "relu" else tanh(made + bank.bias))
+    x = torch.cat(columns, dim=1) if columns else torch.zeros(len(types), 0)  # (U, F)
+    steps = most if activation == "relu" else most // 2
     for transform, gate in highways:
-        g = sigmoid(product(x, gate.matrix, most) + gate.bias)
-        x = g * torch.relu(product(x, transform.matrix, most) + transform.bias) + (1.0 - g) * x
-    return x if projection is None else product(x, projection.matrix, most) + projection.bias
+        g = sigmoid(product(x, gate.matrix, steps) + gate.bias)
+        x = g * torch.relu(product(x, transform.matrix, steps) + transform.bias) + (1.0 - g) * x
+    if words is not None:
+        x, steps = torch.cat([words, x], dim=1), most // 2
+    return x if projection is None else product(x, projection.matrix, steps) + projection.bias

@@ -12,7 +12,7 @@ import subprocess
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -57,7 +57,8 @@ class Arm:
         lanes, most = map(int, self._run().split())
         assert (lanes, most) == (4, MOST[variant])
         never: Any = None
-        self.library = CLibrary(variant, lambda: lanes, lambda: most, lambda: 0, never, never, never, table, never)
+        told = (lambda: lanes), (lambda: most), (lambda: 0)
+        self.library = CLibrary(variant, *told, never, never, never, never, table, never)
 
     def call(self, parts: Sequence[bytes]) -> np.ndarray[Any, np.dtype[np.float32]]:
         (self.folder / "in").write_bytes(b"".join(parts))
@@ -165,8 +166,9 @@ def test_recurrence(name: str, kind: str, arm: Arm) -> None:
         assert np.array_equal(c, last.c.numpy())
 
 
+@pytest.mark.parametrize(("activation", "word_dim"), [("relu", 0), ("tanh", 0), ("relu", 9)])
 @pytest.mark.parametrize("kind", ["int8", "int16"])
-def test_token_encoder(kind: str, arm: Arm) -> None:
+def test_token_encoder(kind: str, activation: Literal["relu", "tanh"], word_dim: int, arm: Arm) -> None:
     source = torch.Generator().manual_seed(3)
 
     def drawn(*shape: int) -> torch.Tensor:
@@ -175,7 +177,8 @@ def test_token_encoder(kind: str, arm: Arm) -> None:
     characters, F, P, C = drawn(20, 5), 13, 7, 11
     filters = [Filter(drawn(6, 5, 1), drawn(6)), Filter(drawn(7, 5, 3), drawn(7))]
     pairs = [(drawn(F, F) * 0.3, drawn(F)) for _ in range(2)]
-    last = drawn(P, F), drawn(P)
+    last = drawn(P, F + word_dim), drawn(P)
+    own = drawn(60, word_dim) if word_dim else None
     words = torch.randint(0, 19, (60, C), generator=source)
     words[:, 6:] = 19  # what fills words up
 
@@ -193,9 +196,11 @@ def test_token_encoder(kind: str, arm: Arm) -> None:
         [(held(pairs[0]), held(pairs[1]))],
         held(last),
         pad=19,
+        activation=activation,
+        word_dim=word_dim,
     )
     s = encoder.structure
-    parts = [number(1, s.characters, s.pad, s.features, s.outputs, s.n_banks, s.n_highways)]
+    parts = [number(1, s.characters, s.pad, s.filters, s.outputs, s.n_banks, s.n_highways, s.bends, s.word_dim)]
     for bank in encoder.banks:
         shape = bank.structure
         parts += [number(shape.width, shape.filters, shape.pieces), array(bank.table), array(bank.bias)]
@@ -203,11 +208,11 @@ def test_token_encoder(kind: str, arm: Arm) -> None:
         parts += [matrix(transform.matrix), matrix(gate.matrix), array(transform.bias), array(gate.bias)]
     assert encoder.projection is not None
     parts += [matrix(encoder.projection.matrix), array(encoder.projection.bias)]
-    parts += [number(*words.shape), array(words.numpy().astype(np.int32))]
+    parts += [number(*words.shape), array(words.numpy().astype(np.int32)), array(None if own is None else own.numpy())]
     found = arm.call(parts).reshape(len(words), P)
-    expected = emulated_tokens(
-        words, characters, filters, [(linear(pairs[0]), linear(pairs[1]))], linear(last), pad=19, most=MOST[arm.variant]
-    )
+    parts_of_it = characters, filters, [(linear(pairs[0]), linear(pairs[1]))], linear(last)
+    settings: dict[str, Any] = {"pad": 19, "most": MOST[arm.variant], "activation": activation, "words": own}
+    expected = emulated_tokens(words, *parts_of_it, **settings)
     assert np.array_equal(found, expected.numpy())
 
 

@@ -1,5 +1,9 @@
 """The token encoder in C by whole numbers: bit for bit what its arithmetic says, and near the network it stands for."""
 
+import copy
+from typing import Any, Literal
+
+import numpy as np
 import pytest
 import torch
 from c_arithmetic import emulated_tokens, whole_numbers
@@ -15,7 +19,7 @@ LIBRARY = c_library()
 if LIBRARY is None:
     pytest.skip("nothing runs in C here: no library was built, no AVX2, or ELMOKIT_NATIVE=0", allow_module_level=True)
 
-ALPHABET, PAD = 40, 39
+ALPHABET, PAD, N_WORDS = 40, 39, 23
 WHOLE = ("int8",) if LIBRARY.elmokit_halves() else ("int8", "int16")  # else "int16" here is bfloat16 itself
 
 
@@ -26,14 +30,20 @@ def config(
     n_highway: int = 2,
     C: int = 12,
     pad: int | None = PAD,
+    activation: Literal["relu", "tanh"] = "relu",
+    word_dim: int = 0,
+    spelt: bool = True,  # whether there are characters
 ) -> TokenEncoderConfig:
     return TokenEncoderConfig(
-        char_dim=5,
-        n_characters=ALPHABET,
+        char_dim=5 if spelt else 0,
+        n_characters=ALPHABET if spelt else 0,
         max_characters=C,
-        filters=filters,
+        filters=filters if spelt else (),
+        activation=activation,
         n_highway=n_highway,
-        projection_dim=sum(n for _, n in filters) if width is None else width,
+        word_dim=word_dim,
+        n_words=N_WORDS if word_dim else 0,
+        projection_dim=word_dim + sum(n for _, n in filters if spelt) if width is None else width,
         project=width is not None,
         pad_id=pad,
     )
@@ -50,6 +60,12 @@ CONFIGS = {
     "one filter": config(((3, 1),), width=1),
     "fills all evenly": config(((1, 32), (2, 64), (5, 64)), width=64),
     "more outputs than features": config(((2, 3),), width=131),
+    "tanh": config(activation="tanh"),
+    "tanh, not projected": config(activation="tanh", n_highway=1, width=None),
+    "words and characters": config(word_dim=11),
+    "words and characters, tanh, not projected": config(word_dim=64, activation="tanh", n_highway=0, width=None),
+    "words alone": config(word_dim=37, spelt=False),
+    "words alone, not projected": config(word_dim=5, spelt=False, width=None),
 }
 
 
@@ -62,11 +78,10 @@ class Case:
         self.network = TokenEncoder(config).requires_grad_(False)
         for part in self.network.parameters():
             part.copy_(torch.randn(part.shape, generator=source) * (0.3 if part.ndim == 1 else part.shape[1] ** -0.5))
-        assert self.network.characters is not None
         last = self.network.projection
         made, self.parts = (
             (
-                self.network.characters.weight,
+                None if self.network.characters is None else self.network.characters.weight,
                 [Filter(conv.weight, conv.bias) for conv in self.network.convolutions],
                 [(linear(h.transform), linear(h.gate)) for h in self.network.highways if isinstance(h, Highway)],
                 None if last is None else linear(last),
@@ -78,7 +93,9 @@ class Case:
                 lambda layer: Linear(whole_numbers(layer.weight, kind), layer.bias),
             )
         )
-        self.encoder = CompiledTokens(LIBRARY, *made, pad=config.pad_id)
+        settings: dict[str, Any] = {"activation": config.activation, "word_dim": config.word_dim}
+        self.encoder = CompiledTokens(LIBRARY, *made, pad=config.pad_id, **settings)
+        self.encoder.words = self.network.words
 
     def words(self, U: int) -> Tensor:
         """Of all lengths: the first is nothing but padding, the second fills its row, the third has padding inside."""
@@ -89,10 +106,21 @@ class Case:
         lengths[:3] = torch.tensor([0, C, C - 1])[:U]
         types[torch.arange(C) >= lengths[:, None]] = PAD
         types[2:3, 1:-2] = PAD
-        return types
+        if self.network.words is None:
+            return types
+        ids = torch.randint(0, N_WORDS, (U, 1), generator=source)
+        return torch.cat([ids, types], dim=1) if self.config.char_dim else ids
 
     def emulated(self, types: Tensor) -> Tensor:
-        return emulated_tokens(types, *self.parts, pad=self.config.pad_id, most=LIBRARY.elmokit_most())
+        words = self.network.words
+        return emulated_tokens(
+            types if words is None else types[:, 1:],
+            *self.parts,
+            pad=self.config.pad_id,
+            most=LIBRARY.elmokit_most(),
+            activation=self.config.activation,
+            words=None if words is None else words(types[:, 0]),
+        )
 
 
 @pytest.mark.parametrize(("kind", "allowed"), [("int8", 0.03), ("int16", 0.008 if LIBRARY.elmokit_halves() else 0.004)])
@@ -105,7 +133,7 @@ def test_equals_its_arithmetic_and_nearly_the_network(name: str, U: int, kind: s
     assert found.dtype == torch.float32
     if kind in WHOLE:
         torch.testing.assert_close(found, case.emulated(types), rtol=0, atol=0)
-    exact = case.network.double()(types)
+    exact = copy.deepcopy(case.network).double()(types)
     if name == "convolutions alone":
         torch.testing.assert_close(found.double(), exact, rtol=0, atol=2e-6)
     assert float((found.double() - exact).norm() / exact.norm()) < allowed
@@ -129,9 +157,10 @@ def test_any_size_equals_its_arithmetic(
 
 @pytest.mark.parametrize("kind", ["int8", "int16"])
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_words_are_alone(number: int, kind: str) -> None:
+@pytest.mark.parametrize("name", ["fills nothing evenly", "words and characters", "words alone"])
+def test_words_are_alone(name: str, number: int, kind: str) -> None:
     """Bit for bit: by any number of threads, wherever they stand, among whatever others."""
-    case = Case(CONFIGS["fills nothing evenly"], kind)
+    case = Case(CONFIGS[name], kind)
     types = case.words(120)
     before = torch.get_num_threads()
     try:
@@ -178,6 +207,23 @@ def test_characters_that_are_none_are_told(wrong: int) -> None:
     types[4, 11] = wrong
     with pytest.raises(IndexError, match="characters go from 0 to 39; met"):
         case.encoder(types)
+
+
+@pytest.mark.parametrize("wrong", [-1, N_WORDS])
+def test_words_that_are_none_are_told(wrong: int) -> None:
+    case = Case(CONFIGS["words and characters"])
+    types = case.words(5)
+    types[4, 0] = wrong
+    with pytest.raises(IndexError, match="rows go from 0 to 22"):
+        case.encoder(types)
+
+
+def test_word_vectors_of_another_shape_are_told() -> None:
+    encoder = Case(CONFIGS["words alone"]).encoder.encoder
+    types = np.zeros((2, 0), np.int32)
+    for words in (None, np.zeros((2, 36), np.float32), np.zeros((3, 37), np.float32)):
+        with pytest.raises(ValueError, match=r"expected \(2, 37\)"):
+            encoder(types, words)
 
 
 def test_words_shorter_than_a_filter_are_told() -> None:

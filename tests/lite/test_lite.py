@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import models
 from elmokit import Elmo, load_pretrained, save_pretrained
 from elmokit.errors import ElmokitError, InputError, WeightsError
+from elmokit.kernels.cpu.c import CompiledTokens
 from elmokit.lite import LiteElmo
 from elmokit.native import library
 from elmokit.native.library import c_library
+from elmokit.shape import parameter_shapes
+from elmokit.weights import CodecSpec
 from elmokit.weights.described import bundled_models
 
 pytestmark = pytest.mark.skipif(c_library() is None, reason="nothing runs in C here")
@@ -78,6 +82,53 @@ def test_one_direction_and_one_layer(tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in same_layers)
 
 
+UNSPELT = {"char_dim": 0, "n_characters": 0, "filters": (), "n_highway": 0, "word_dim": 64, "pad_id": None}
+KINDS = {
+    "tanh": {"activation": "tanh"},
+    "words": UNSPELT,
+    "words not projected": {**UNSPELT, "project": False},
+    "words and characters": {"word_dim": 64, "n_characters": 11, "pad_id": 9, "activation": "tanh"},
+    "characters of a dictionary": {"n_characters": 11, "pad_id": 9},
+}
+WORDS = ("<oov>", "<bos>", "<eos>", "<S>", "</S>", "<UNK>", "The", "river", "banks", ".", "She")
+CHARACTERS = ("<bos>", "<eos>", "<oov>", "<bow>", "<eow>", "e", "r", "i", "v", "<pad>", "T")
+
+
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_model_gives_the_same_bits(kind: str, stored: str, tmp_path: Path) -> None:
+    """Those that older tools have and elmokit's own format holds: tanh, words alone, words with characters."""
+    tiny = models.tiny(models.tiny_options(**WIDE)).pretrained
+    changes = KINDS[kind] | ({"n_words": len(WORDS)} if KINDS[kind].get("word_dim") else {})
+    config = replace(tiny.config, tokens=replace(tiny.config.tokens, **changes))
+    source = np.random.default_rng(1)
+    tensors = {
+        name: torch.from_numpy(source.standard_normal(shape).astype(np.float32) * np.float32(shape[-1] ** -0.5))
+        for name, shape in parameter_shapes(config).items()
+    }
+    codec = CodecSpec()
+    if kind.startswith("words not") or kind == "words":
+        codec = CodecSpec("words", words=WORDS)
+    elif kind != "tanh":
+        words = WORDS if config.tokens.word_dim else None
+        codec = CodecSpec("dictionary", words=words, characters=CHARACTERS)
+    made = replace(tiny, config=config, tensors=tensors, codec=codec, softmax=None)
+    folder = save_pretrained(made, tmp_path / "model", dtype=stored)
+    if stored == "int4":
+        elmo = Elmo.from_pretrained(folder, device="cpu")
+        assert without_torch(folder) == elmo.encode("A sentence.").tobytes().hex()
+    for dtype, allowed in (("float32", 1e-5), ("bfloat16", 0.05), ("int8", 0.1)):
+        elmo, lite = Elmo.from_pretrained(folder, dtype=dtype, device="cpu"), LiteElmo(folder, dtype=dtype)
+        assert isinstance(elmo.bilm.tokens, CompiledTokens)
+        found, expected = lite.encode_layers(TEXTS), elmo.encode_layers(TEXTS)
+        assert all(map(np.array_equal, found, expected))
+        alone = [lite.encode_layers([text])[0] for text in TEXTS]
+        assert all(map(np.array_equal, alone, found)), "alone and among others"
+        exact = Elmo.from_pretrained(folder, dtype="float64", device="cpu").encode_layers(TEXTS)
+        for some, right in zip(found, exact, strict=True):
+            np.testing.assert_allclose(some, right, rtol=0, atol=allowed)
+
+
 def test_words_are_forgotten_when_there_are_too_many(folder: Path) -> None:
     lite, small = LiteElmo(folder), LiteElmo(folder, cache_words=3)
     for _ in range(2):
@@ -94,6 +145,11 @@ def test_from_many_threads(folder: Path) -> None:
 
 
 def test_nothing_of_it_imports_torch(folder: Path) -> None:
+    assert without_torch(folder) == LiteElmo(folder).encode("A sentence.").tobytes().hex()
+
+
+def without_torch(folder: Path) -> str:
+    """The vector of a sentence as another process makes it, in which importing torch fails."""
     script = (
         "import sys; sys.modules['torch'] = None\n"  # importing it is an error from here on
         "from elmokit.lite import LiteElmo\n"
@@ -103,7 +159,7 @@ def test_nothing_of_it_imports_torch(folder: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == LiteElmo(folder).encode("A sentence.").tobytes().hex()
+    return ran.stdout.strip()
 
 
 class TestRefused:
@@ -142,10 +198,3 @@ class TestRefused:
         finally:
             monkeypatch.undo()
             library.compiled.cache_clear()
-
-    def test_token_encoders_that_c_does_not_run(self, tmp_path: Path) -> None:
-        tiny = models.tiny(models.tiny_options(**WIDE)).pretrained
-        config = replace(tiny.config, tokens=replace(tiny.config.tokens, activation="tanh"))
-        folder = save_pretrained(replace(tiny, config=config), tmp_path / "tanh")
-        with pytest.raises(InputError, match=r"Use elmokit\.Elmo"):
-            LiteElmo(folder)

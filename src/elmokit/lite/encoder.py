@@ -25,8 +25,8 @@ CACHE_WORDS = 65_536
 class LiteElmo:
     """A pre-trained biLM by NumPy and C. What may be given, and `layers`, are as for `Elmo`; no trained mixes.
 
-    It runs models in elmokit's own format that read characters with ReLU: the bundled ones, official ones once
-    converted (`elmokit convert`), and those that elmokit trains. It may be called from any number of threads.
+    It runs every model in elmokit's own format: the bundled ones, those that elmokit trains, and models of the older
+    tools once converted (`elmokit convert`), of characters, words or both. It may be called from any number of threads.
     """
 
     def __init__(

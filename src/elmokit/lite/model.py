@@ -1,13 +1,14 @@
 """A model folder to a network in C: its weights as arrays, held as a mode multiplies them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.batch import PackedOrder
-from elmokit.errors import ElmokitError, InputError, WeightsError
+from elmokit.chars import TypeRows
+from elmokit.errors import ElmokitError, WeightsError
 from elmokit.formats.tensors import TensorFile, open_tensors
 from elmokit.native.checksums import checksums, crc32
 from elmokit.native.library import CLibrary, compiled
@@ -75,6 +76,16 @@ class StoredArrays:
             return widen_groups(self.arrays[name], self._float(name + SCALE))
         return self._float(name)
 
+    def rows(self, name: str) -> Callable[[NDArray[np.integer[Any]]], Floats]:
+        """What gives rows of a table by number as float32; only those asked for are read."""
+        values, kind = self.arrays[name], self.kinds[name]
+        if "float" in kind:
+            return lambda ids: _widened(values[ids], kind)
+        scale, scaled = self.arrays[name + SCALE], self.kinds[name + SCALE]
+        if kind == "int8":
+            return lambda ids: dequantise(Int8Array(values[ids], _widened(scale[ids], scaled)))
+        return lambda ids: widen_groups(values[ids], _widened(scale[ids], scaled))
+
     def held(self, name: str, mode: Mode) -> ArrayMatrix:
         """As a mode multiplies it: int8, bfloat16's bits or float32."""
         values, kind = self.arrays[name], self.kinds[name]
@@ -88,8 +99,7 @@ class StoredArrays:
         return quantise(wide, axes=values.ndim - 1) if mode == "int8" else _rounded(wide, mode)
 
     def _float(self, name: str) -> Floats:
-        values = self.arrays[name]
-        return from_bfloat16(values) if self.kinds[name] == "bfloat16" else values.astype(np.float32, copy=False)
+        return _widened(self.arrays[name], self.kinds[name])
 
 
 class LiteModel:
@@ -98,27 +108,25 @@ class LiteModel:
     def __init__(self, config: BiLMConfig, weights: StoredArrays, mode: Mode) -> None:
         self.config, self.mode, library = config, mode, _library()
         tokens = config.tokens
-        if tokens.word_dim or not tokens.char_dim or tokens.activation != "relu":
-            raise InputError(
-                "this model reads whole words, or its token encoder has tanh; elmokit.lite runs models of characters "
-                "with ReLU. Use elmokit.Elmo, which needs torch"
-            )
-        self.tokens = CTokens(
+        self.words = weights.rows("tokens.words.weight") if tokens.word_dim else None
+        self.encoder = CTokens(
             library,
-            weights.floats("tokens.characters.weight"),
+            weights.floats("tokens.characters.weight") if tokens.char_dim else None,
             [
                 ArrayFilter(*(weights.floats(f"tokens.convolutions.{k}.{part}") for part in ArrayFilter._fields))
-                for k in range(len(tokens.filters))
+                for k in range(len(tokens.filters) if tokens.char_dim else 0)
             ],
             [
                 (
                     _linear(weights, f"tokens.highways.{k}.transform", mode),
                     _linear(weights, f"tokens.highways.{k}.gate", mode),
                 )
-                for k in range(tokens.n_highway)
+                for k in range(tokens.n_highway if tokens.char_dim else 0)
             ],
             _projection(weights, mode) if tokens.project else None,
             pad=tokens.pad_id,
+            activation=tokens.activation,
+            word_dim=tokens.word_dim,
         )
         self.lstm = [
             CLstm(
@@ -131,6 +139,10 @@ class LiteModel:
             )
             for k in range(config.n_layers)
         ]
+
+    def tokens(self, types: TypeRows) -> Floats:
+        """Word types (U, W) to vectors (U, P)."""
+        return self.encoder(types) if self.words is None else self.encoder(types[:, 1:], self.words(types[:, 0]))
 
     def layers(self, vectors: Floats, index: NDArray[np.int64], lengths: NDArray[np.int64]) -> Floats:
         """Word vectors (U, P), which word is where (B, T), lengths (B,) to all layers (L, B, T, D), with boundaries."""
@@ -175,6 +187,10 @@ def _projection(weights: StoredArrays, mode: Mode) -> ArrayLinear:
 def _sides(matrix: ArrayMatrix) -> Sequence[ArrayMatrix]:
     """A stack (R, N, K) as R matrices."""
     return [Int8Array(*one) for one in zip(*matrix, strict=True)] if isinstance(matrix, Int8Array) else list(matrix)
+
+
+def _widened(values: NDArray[Any], kind: str) -> Floats:
+    return from_bfloat16(values) if kind == "bfloat16" else values.astype(np.float32, copy=False)
 
 
 def _rounded(values: Floats, mode: Mode) -> NDArray[Any]:

@@ -22,8 +22,9 @@ ARGUMENTS: dict[str, list[Any]] = {
     "most": [],
     "halves": [],
     "lstm": [PLACE, WHOLE, PLACE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE, PLACE],
-    "tokens": [PLACE, WHOLE, WHOLE, PLACE, PLACE],
+    "tokens": [PLACE, WHOLE, WHOLE, PLACE, PLACE, PLACE],
     "groups": [WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE],
+    "lay_out": [WHOLE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE],
     "table": [WHOLE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE],
     "crc32": [PLACE, ctypes.c_int64, PLACE],
 }
@@ -41,6 +42,7 @@ class CLibrary:
     elmokit_lstm: Callable[..., int]
     elmokit_tokens: Callable[..., int]
     elmokit_groups: Callable[..., int]
+    elmokit_lay_out: Callable[..., int]
     elmokit_table: Callable[..., int]
     elmokit_crc32: Callable[..., int]
 

@@ -20,7 +20,7 @@ typedef struct { /* input products that are ready, of rows that differ */
     int32_t most, count;
     uint8_t *bytes;   /* (most, row size) */
     float *largest;   /* (most) */
-    float *sums;      /* (most, blocks, 4, W) */
+    float *sums;      /* (blocks, most, 4, W) */
     int32_t *places;  /* of a hash table, `mask` + 1 of them: which row, or -1 */
     uint32_t mask;
 } Ready;
@@ -28,6 +28,13 @@ typedef struct { /* input products that are ready, of rows that differ */
 int32_t OWN(lanes)(void) { return W; }
 int32_t OWN(most)(void) { return MOST; }
 int32_t OWN(halves)(void) { return HALVES; }
+
+/* What row `slot` gives to a block that comes soon is fetched into a nearer cache. */
+static inline void fetch_row(const Ready *ready, int32_t block, int32_t slot, int32_t blocks) {
+    if (block < 0 || block >= blocks) return;
+    const float *input = ready->sums + ((int64_t)block * ready->most + slot) * 4 * W;
+    for (int k = 0; k < 4 * W; k += 16) __builtin_prefetch(input + k, 0, 2);
+}
 
 /* Which of the ready rows x (inputs) is. Words are often met again, and what they give to the gates is the same. */
 static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
@@ -58,17 +65,19 @@ static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
 /* The rows' bytes to what they give to the gates, bias included. */
 static void feed(const Layer *layer, Ready *ready, int32_t *sums) {
     const Matrix *matrix = layer->input;
-    int64_t width = (int64_t)matrix->blocks * 4 * W;
     for (int32_t first = 0; first < ready->count; first += CHUNK) {
         int32_t M = smaller(ready->count - first, CHUNK);
         for (int32_t b = 0; b < matrix->blocks; b++) {
-            multiply(M, ready->bytes + first * row_size(matrix), matrix, b, sums);
-            for (int32_t m = 0; m < M; m++)
+            multiply(M, ready->bytes + first * row_size(matrix), matrix, b, b + 1, sums);
+            for (int32_t m = 0; m < M; m++) {
+                float *to = ready->sums + ((int64_t)b * ready->most + first + m) * 4 * W;
+                fetch_ahead(matrix, b + 1, m, M);
                 for (int32_t v = 0; v < 4; v++) {
                     int64_t place = (int64_t)(4 * b + v) * W;
                     floats sum = sum_at(matrix, sums + (4 * m + v) * W, place, ready->largest[first + m]);
-                    put(ready->sums + (first + m) * width + place, sum + get(layer->bias + place));
+                    put(to + v * W, sum + get(layer->bias + place));
                 }
+            }
         }
     }
 }
@@ -101,7 +110,7 @@ static void project(const Layer *layer, int32_t M, const uint8_t *shown, int32_t
     const Matrix *matrix = layer->projection;
     int32_t P = layer->outputs, each = matrix->kind == INT8 ? 2 : 1;
     for (int32_t b = 0; b < matrix->blocks; b++) {
-        multiply(each * M, shown, matrix, b, sums);
+        multiply(each * M, shown, matrix, b, b + 1, sums);
         size_t size = 4 * (size_t)smaller(P - b * 4 * W, 4 * W);
         for (int32_t m = 0; m < M; m++) {
             float made[4 * W];
@@ -118,32 +127,34 @@ static void project(const Layer *layer, int32_t M, const uint8_t *shown, int32_t
 }
 
 /* A step of M <= CHUNK rows: `slots` (M) of the ready inputs, the state before (M, P) or none where it is 0, cells
- * (M, blocks, W) in place, the output (M, P). `bytes` and `shown` are room for what is multiplied. */
-static void step(const Layer *layer, int32_t M, const Ready *ready, const int32_t *slots, const float *before,
-                 float *cells, uint8_t *bytes, uint8_t *shown, int32_t *sums, float *out) {
+ * (blocks, M of B, W) in place, the output (M, P). `bytes` and `shown` are room for what is multiplied. Every second step
+ * goes through the blocks from the last to the first, so that those used last are still in the nearer cache. */
+static void step(const Layer *layer, int32_t M, int32_t B, int32_t back, const Ready *ready, const int32_t *slots,
+                 const float *before, float *cells, uint8_t *bytes, uint8_t *shown, int32_t *sums, float *out) {
     const Matrix *recurrent = layer->recurrent;
-    int32_t P = layer->outputs, H = layer->cells;
-    int64_t width = (int64_t)recurrent->blocks * W, size = row_size(recurrent);
+    int32_t P = layer->outputs, H = layer->cells, blocks = recurrent->blocks;
+    int64_t size = row_size(recurrent);
     float largest[CHUNK];
     for (int32_t m = 0; before && m < M; m++)
         largest[m] = take(P, before + (int64_t)m * P, recurrent, bytes + m * size);
-    for (int32_t b = 0; b < recurrent->blocks; b++) {
-        if (before) multiply(M, bytes, recurrent, b, sums);
+    for (int32_t k = 0; k < blocks; k++) {
+        int32_t b = back ? blocks - 1 - k : k, next_block = back ? b - 1 : b + 1;
+        if (before) multiply(M, bytes, recurrent, b, next_block, sums);
         for (int32_t m = 0; m < M; m++) {
-            const float *input = ready->sums + (slots[m] * width + (int64_t)b * W) * 4;
-            float *cell = cells + m * width + (int64_t)b * W;
-            for (int k = 4 * W; k < 8 * W; k += 16) __builtin_prefetch(input + k); /* the next block's: rows lie far apart */
-            __builtin_prefetch(cell + 16, 1);
+            const float *input = ready->sums + ((int64_t)b * ready->most + slots[m]) * 4 * W;
+            float *cell = cells + ((int64_t)b * B + m) * W;
+            if (before) fetch_ahead(recurrent, next_block, m, M);
+            fetch_row(ready, next_block, slots[m], blocks);
             floats gate[4];
             for (int v = 0; v < 4; v++) {
                 gate[v] = get(input + v * W);
                 if (before)
                     gate[v] = sum_at(recurrent, sums + (4 * m + v) * W, (int64_t)(4 * b + v) * W, largest[m]) + gate[v];
             }
-            floats next = sigmoid(gate[2]) * get(cell) + sigmoid(gate[0]) * tanh_of(gate[1]);
+            floats next = sigmoid(gate[2]) * get(cell) + gated_tanh(gate[0], gate[1]);
             next = within(next, layer->cell_clip);
             put(cell, next);
-            floats value = sigmoid(gate[3]) * tanh_of(next);
+            floats value = gated_tanh(gate[3], next);
             if (layer->projection) {
                 show(layer->projection, value, m, b * W, shown);
             } else {
@@ -180,7 +191,9 @@ int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t f
         begin_products();
         memcpy(state, h + (int64_t)first * P, 4 * (size_t)B * (size_t)P);
         for (int64_t k = 0; k < (int64_t)B * P; k++) zero &= state[k] == 0;
-        for (int32_t r = 0; r < B; r++) memcpy(cells + r * width, c + (int64_t)(first + r) * H, 4 * (size_t)H);
+        for (int32_t r = 0; r < B; r++)
+            for (int32_t k = 0; k < H; k += W)
+                memcpy(cells + (int64_t)k * B + r * W, c + (int64_t)(first + r) * H + k, 4 * (size_t)smaller(H - k, W));
         int64_t at = 0;                        /* where step t begins */
         int32_t known = 0, used = 0, held = 0; /* steps whose inputs are ready; their rows, taken and all */
         for (int32_t t = 0; t < T && steps[t] > first; at += steps[t], t++) {
@@ -200,12 +213,13 @@ int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t f
             for (int32_t m = 0; keep && m < M; m++)
                 if (keep[at + first + m] == 0) {
                     memset(state + (int64_t)m * P, 0, 4 * (size_t)P);
-                    memset(cells + m * width, 0, 4 * (size_t)width);
+                    for (int64_t k = 0; k < width; k += W) memset(cells + k * B + m * W, 0, 4 * W);
                 }
             for (int32_t m = 0; m < M; m += CHUNK) {
                 float *now = out + (at + first + m) * P, *before = state + (int64_t)m * P;
                 int32_t n = smaller(M - m, CHUNK);
-                step(layer, n, &ready, slots + used + m, zero ? NULL : before, cells + m * width, bytes, shown, sums, now);
+                step(layer, n, B, t & 1, &ready, slots + used + m, zero ? NULL : before, cells + (int64_t)m * W, bytes, shown,
+                     sums, now);
                 memcpy(before, now, 4 * (size_t)n * (size_t)P);
             }
             used += M;
@@ -213,7 +227,9 @@ int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t f
         }
         end_products();
         memcpy(h + (int64_t)first * P, state, 4 * (size_t)B * (size_t)P);
-        for (int32_t r = 0; r < B; r++) memcpy(c + (int64_t)(first + r) * H, cells + r * width, 4 * (size_t)H);
+        for (int32_t r = 0; r < B; r++)
+            for (int32_t k = 0; k < H; k += W)
+                memcpy(c + (int64_t)(first + r) * H + k, cells + (int64_t)k * B + r * W, 4 * (size_t)smaller(H - k, W));
     }
     void *owned[] = {ready.bytes, ready.largest, ready.sums, ready.places, slots, sums, bytes, shown, cells, state};
     for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);

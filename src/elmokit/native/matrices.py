@@ -5,13 +5,16 @@ A row of activations then has 4,095 steps up to its largest number; at a sixteen
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elmokit.native.library import c_library
 from elmokit.native.numbers import ArrayMatrix, Bits, Floats, Int8Array, from_bfloat16
+from elmokit.native.threads import side_by_side
 
 PIECE = 16  # blocks that are laid out at a time
 ROWS = 1024  # that become whole numbers at a time
@@ -76,9 +79,9 @@ class PackedMatrix:
 
     def _int8(self, matrix: Int8Array, columns: Columns, most: int, positive: bool) -> CMatrix:
         steps, shift = (most, 0) if positive else (most // 2, most // 2 + 1)
-        values = _laid_out(matrix.values, columns, 4)
-        sums = np.concatenate([matrix.values[some].sum(axis=1, dtype=np.int32) for some in _pieces(len(matrix.values))])
-        start = np.int32(-shift) * columns.order(sums)
+        sums = np.empty(columns.blocks * 4 * columns.lanes, np.int32)
+        values = _laid_out(matrix.values, columns, 4, sums)
+        start = np.int32(-shift) * sums
         self.held = values, start, columns.order(matrix.scale.astype(np.float32)) / np.float32(steps)
         where = (part.ctypes.data for part in self.held)
         return CMatrix(INT8, 4 * values.shape[1], columns.blocks, steps, shift, 0, 0, *where, None)
@@ -125,11 +128,28 @@ def sixteen_bits(matrix: NDArray[Any]) -> tuple[NDArray[np.int16], Floats]:
     return whole, scale
 
 
-def _laid_out(values: NDArray[Any], columns: Columns, together: int) -> NDArray[Any]:
-    """Rows (N, K) as blocks (blocks, K / together, 4, W, together), K filled up."""
+def _laid_out(
+    values: NDArray[Any], columns: Columns, together: int, sums: NDArray[np.int32] | None = None
+) -> NDArray[Any]:
+    """Rows (N, K) as blocks (blocks, K / together, 4, W, together), K filled up; `sums`: of each int8 row."""
     size, lanes = 4 * columns.lanes, columns.lanes
     K = _filled(values.shape[1], size // values.itemsize)  # whole vectors of bytes
     out = np.empty((columns.blocks, K // together, 4, lanes, together), values.dtype)
+    if (library := c_library()) is not None:
+        rows, share = np.ascontiguousarray(values), -(-columns.blocks // 2)
+        lengths = rows.shape[1] * rows.itemsize, K * rows.itemsize
+
+        def part(first: int) -> Callable[[], int]:
+            places = columns.source[first * size :], rows, out[first:], None if sums is None else sums[first * size :]
+            where = (None if place is None else place.ctypes.data for place in places)
+            return partial(library.elmokit_lay_out, min(share, columns.blocks - first), size, *lengths, *where)
+
+        side_by_side([part(first) for first in range(0, columns.blocks, share)])
+        return out
+    if sums is not None:
+        sums[:] = columns.order(
+            np.concatenate([values[some].sum(axis=1, dtype=np.int32) for some in _pieces(len(values))])
+        )
     group = np.dtype({4: np.uint32, 2: np.uint32}[together])  # what stands side by side moves as one number
     for some in _pieces(columns.blocks, PIECE):  # so that no other copy of the matrix is made
         rows = columns.order(values, some.start * size, some.stop * size)  # (blocks * 4 * W, K)

@@ -12,6 +12,7 @@
 #pragma once
 #include "vectors.h"
 
+#define AHEAD 65536 /* bytes of a block that are fetched before it is multiplied */
 #define SLICE 1024 /* floats of a row that are multiplied at a time */
 #ifndef CHUNK /* rows that are multiplied at a time, so that their bytes and sums stay in the nearer caches; whole tiles */
 #define CHUNK (W == 16 ? 96 : 48)
@@ -213,9 +214,19 @@ static inline void rows_at(const Matrix *matrix, int32_t block, int32_t l, int32
     }
 }
 
+/* A share, the m-th of M, of a block's whole numbers or bfloat16 is fetched into a nearer cache. */
+static inline void fetch_ahead(const Matrix *matrix, int32_t block, int32_t m, int32_t M) {
+    if (matrix->kind == FLOAT32 || block < 0 || block >= matrix->blocks) return;
+    int64_t size = row_size(matrix) * 4 * W;
+    if (size > AHEAD) size = AHEAD;
+    const char *from = (const char *)matrix->values + block * row_size(matrix) * 4 * W;
+    int64_t share = (size / 64 + M - 1) / M * 64, end = share * (m + 1) < size ? share * (m + 1) : size;
+    for (int64_t k = share * m; k < end; k += 64) __builtin_prefetch(from + k, 0, 2);
+}
+
 /* Long rows go by slices that the nearest cache holds. For many rows those of the matrix are brought together first: far
  * apart, they drive each other out of it; and the next four are fetched meanwhile. */
-static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, float *sums) {
+static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, int32_t after, float *sums) {
     float near[4][SLICE + 16]; /* not a power of two apart, for the same reason */
     const float *held[4] = {near[0], near[1], near[2], near[3]};
     memset(sums, 0, 16 * W * (size_t)M);
@@ -229,16 +240,17 @@ static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int
                 continue;
             }
             for (int v = 0; v < 4; v++) memcpy(near[v], w[v], 4 * (size_t)length);
-            rows_at(matrix, l + 1 < W ? block : block + 1, (l + 1) % W, first, next);
-            for (int v = 0; v < 4 && (l + 1 < W || block + 1 < matrix->blocks); v++)
+            rows_at(matrix, l + 1 < W ? block : after, (l + 1) % W, first, next);
+            for (int v = 0; v < 4 && (l + 1 < W || (after >= 0 && after < matrix->blocks)); v++)
                 for (int32_t k = 0; k < length; k += 16) __builtin_prefetch(next[v] + k, 0, 2);
             float_tiles(M, a + first, matrix->inputs, length, held, sums + l);
         }
     }
 }
 
-/* Rows a (M, inputs), made by `take`, times one block: sums (M, 4, W), to be read by `sum_at`. */
-static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
+/* Rows a (M, inputs), made by `take`, times one block: sums (M, 4, W), to be read by `sum_at`. `after` is the block that
+ * comes next, if there is one. */
+static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t after, int32_t *sums) {
 #if HALVES == 2
     if (matrix->kind == INT8 && M > UNTILED) {
         multiply_int8_tiles(M, a, matrix, block, sums);
@@ -256,7 +268,7 @@ static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t 
     else if (matrix->kind == INT16)
         multiply_int16(M, (const int16_t *)a, matrix, block, sums);
     else
-        multiply_floats(M, (const float *)a, matrix, block, (float *)sums);
+        multiply_floats(M, (const float *)a, matrix, block, after, (float *)sums);
 }
 
 /* ---- Numbers ---- */
@@ -293,6 +305,11 @@ static inline floats exponential(floats x) {
 
 static inline floats sigmoid(floats x) { return 1.0f / (1.0f + exponential(-x)); }
 static inline floats tanh_of(floats x) { return 2.0f / (1.0f + exponential(x * -2.0f)) - 1.0f; }
+/* sigmoid(gate) * tanh(x) by one division, which takes long; both exponentials large: 0 / inf. */
+static inline floats gated_tanh(floats gate, floats x) {
+    floats low = exponential(x * -2.0f);
+    return (1.0f - low) / ((1.0f + exponential(-gate)) * (1.0f + low));
+}
 
 /* A number of a row's sums, which stand at `place` of the matrix's outputs; `largest` is what `take` returned. */
 static inline floats sum_at(const Matrix *matrix, const int32_t *sums, int64_t place, float largest) {

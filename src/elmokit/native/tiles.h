@@ -7,6 +7,8 @@
 #pragma once
 
 #define UNTILED 2 /* rows of int8 that vectors multiply as fast */
+#define FARTHER 256 /* bytes of a row: weights that far ahead are fetched while long rows meet them for the first time */
+#define FAR(size) ((size) > 1024)
 #define NEXT_ROW (4 * 4 * W) /* bytes from one row of sums, and of one vector's weights, to the next */
 
 typedef struct {
@@ -28,11 +30,13 @@ static inline void end_products(void) { _tile_release(); }
     static void name(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) { \
         const int64_t size = row_size(matrix); \
         const uint8_t *w = (const uint8_t *)matrix->values + block * size * 4 * W; \
+        int far = FAR(size); \
         __asm__ volatile("" ::: "memory"); \
         for (; M > 16; M -= 32, a += 32 * size, sums += 32 * 4 * W) \
             for (int v = 0; v < 4; v += 2) { \
                 START(0, v); START(1, v + 1); START(2, v); START(3, v + 1); \
                 for (int64_t k = 0; k < size; k += 64) { \
+                    if (far) for (int n = 0; n < 64; n++) __builtin_prefetch(w + (k + FARTHER) * 4 * W + n * 64, 0, 2); \
                     _tile_loadd(4, a + k, size); \
                     _tile_loadd(6, w + k * 4 * W + v * 64, NEXT_ROW); \
                     ADD(0, 4, 6); \
@@ -42,6 +46,7 @@ static inline void end_products(void) { _tile_release(); }
                     ADD(2, 5, 6); \
                     ADD(3, 5, 7); \
                 } \
+                far = 0; \
                 _tile_stored(0, sums + v * W, NEXT_ROW); \
                 _tile_stored(1, sums + (v + 1) * W, NEXT_ROW); \
                 _tile_stored(2, sums + (64 + v) * W, NEXT_ROW); \
@@ -50,6 +55,7 @@ static inline void end_products(void) { _tile_release(); }
         if (M <= 0) return; \
         START(0, 0); START(1, 1); START(2, 2); START(3, 3); \
         for (int64_t k = 0; k < size; k += 64) { \
+            if (far) for (int n = 0; n < 64; n++) __builtin_prefetch(w + (k + FARTHER) * 4 * W + n * 64, 0, 2); \
             _tile_loadd(4, a + k, size); \
             _tile_loadd(5, w + k * 4 * W, NEXT_ROW); \
             ADD(0, 4, 5); \

@@ -1,7 +1,8 @@
-/* The token encoder: characters of words to one vector each, by convolutions with ReLU, highways and a projection.
+/* The token encoder: characters of words to one vector each, by convolutions, highways and a projection; or a vector of a
+ * word itself, or both side by side.
  *
  * A convolution sums what each character of a window gives at its place, and a character gives the same wherever it
- * stands: that is looked up, not multiplied. Nothing behind the convolutions is negative, so bytes need no sign.
+ * stands: that is looked up, not multiplied. Nothing behind a ReLU is negative, so bytes need no sign there.
  */
 #include "products.h"
 
@@ -18,15 +19,17 @@ typedef struct {
 
 typedef struct {
     int32_t characters, pad; /* how many there are, and which one fills words up; -1: none does */
-    int32_t features, outputs;
+    int32_t filters, outputs;
     int32_t n_banks, n_highways;
+    int32_t bends;    /* what follows the convolutions: 0 ReLU, 1 tanh */
+    int32_t word_dim; /* numbers of a word's own vector, which stand before the filters; 0: none */
     const Bank *banks;
     const Highway *highways;
-    const Matrix *projection; /* none: the features go out as they are */
+    const Matrix *projection; /* none: what there is goes out as it is */
     const float *projection_bias;
 } Encoder;
 
-/* One bank's filters over M words (M, C), whose lengths are known, into columns of x (M, features). */
+/* One bank's filters over M words (M, C), whose lengths are known, into columns of x (M, filters). */
 static void convolve(const Encoder *encoder, const Bank *bank, int32_t M, int32_t C, const int32_t *chars,
                      const int32_t *lengths, float *x) {
     int32_t width = bank->width;
@@ -46,8 +49,11 @@ static void convolve(const Encoder *encoder, const Bank *bank, int32_t M, int32_
                 for (int v = 0; v < 4; v++) best[v] = larger(best[v], sum[v]);
             }
             float made[4 * W];
-            for (int v = 0; v < 4; v++) put(made + v * W, larger(best[v] + get(bank->bias + (piece * 4 + v) * W), all(0)));
-            memcpy(x + (int64_t)m * encoder->features + piece * 4 * W, made, size);
+            for (int v = 0; v < 4; v++) {
+                floats sum = best[v] + get(bank->bias + (piece * 4 + v) * W);
+                put(made + v * W, encoder->bends ? tanh_of(sum) : larger(sum, all(0)));
+            }
+            memcpy(x + (int64_t)m * encoder->filters + piece * 4 * W, made, size);
         }
     }
 }
@@ -64,8 +70,8 @@ static void pass(const Highway *highway, int32_t M, int32_t F, uint8_t *bytes, i
     take_rows(M, F, x, highway->transform, bytes, largest);
     for (int32_t b = 0; b < highway->transform->blocks; b++) {
         int64_t block = (int64_t)b * 4 * W;
-        multiply(M, bytes, highway->transform, b, sums);
-        multiply(M, bytes, highway->gate, b, gates);
+        multiply(M, bytes, highway->transform, b, b + 1, sums);
+        multiply(M, bytes, highway->gate, b, b + 1, gates);
         size_t size = 4 * (size_t)smaller(F - b * 4 * W, 4 * W);
         for (int32_t m = 0; m < M; m++) {
             float row[4 * W] = {0};
@@ -83,14 +89,14 @@ static void pass(const Highway *highway, int32_t M, int32_t F, uint8_t *bytes, i
     }
 }
 
-/* x (M, F) times the projection, plus its bias: out (M, P). */
-static void project(const Encoder *encoder, int32_t M, const float *x, uint8_t *bytes, int32_t *sums, float *out) {
+/* x (M, K) times the projection, plus its bias: out (M, P). */
+static void project(const Encoder *encoder, int32_t M, int32_t K, const float *x, uint8_t *bytes, int32_t *sums, float *out) {
     const Matrix *matrix = encoder->projection;
     float largest[CHUNK];
     int32_t P = encoder->outputs;
-    take_rows(M, encoder->features, x, matrix, bytes, largest);
+    take_rows(M, K, x, matrix, bytes, largest);
     for (int32_t b = 0; b < matrix->blocks; b++) {
-        multiply(M, bytes, matrix, b, sums);
+        multiply(M, bytes, matrix, b, b + 1, sums);
         size_t size = 4 * (size_t)smaller(P - b * 4 * W, 4 * W);
         for (int32_t m = 0; m < M; m++) {
             float made[4 * W];
@@ -109,28 +115,33 @@ static int32_t length_of(const int32_t *word, int32_t C, int32_t pad) {
     return C;
 }
 
-/* Words (U, C) to vectors (U, outputs). Returns 0, or 1 where memory is lacking. */
-int32_t OWN(tokens)(const Encoder *encoder, int32_t U, int32_t C, const int32_t *chars, float *out) {
-    int32_t F = encoder->features;
-    size_t inputs = (size_t)F + 4 * W; /* of a matrix, filled up */
-    float *x = malloc(CHUNK * 4 * (size_t)F);
+/* Words (U, C) and, if there are such, vectors of their own (U, word_dim) to vectors (U, outputs). Returns 0, or 1 where
+ * memory is lacking. */
+int32_t OWN(tokens)(const Encoder *encoder, int32_t U, int32_t C, const int32_t *chars, const float *words, float *out) {
+    int32_t F = encoder->filters, D = encoder->word_dim, K = D + F;
+    size_t inputs = (size_t)K + 4 * W; /* of a matrix, filled up */
+    float *x = malloc(CHUNK * 4 * (size_t)F + 1), *joined = malloc(CHUNK * 4 * (size_t)K);
     uint8_t *bytes = malloc(CHUNK * 4 * inputs);
-    int32_t *sums = malloc(4 * 2 * CHUNK * 4 * W), lacking = !x || !bytes || !sums;
+    int32_t *sums = malloc(4 * 2 * CHUNK * 4 * W), lacking = !x || !joined || !bytes || !sums;
     begin_products();
     for (int32_t first = 0; !lacking && first < U; first += CHUNK) {
         int32_t M = smaller(U - first, CHUNK), lengths[CHUNK];
-        const int32_t *words = chars + (int64_t)first * C;
-        float *column = x, *made = out + (int64_t)first * encoder->outputs;
-        for (int32_t m = 0; m < M; m++) lengths[m] = length_of(words + (int64_t)m * C, C, encoder->pad);
+        const int32_t *spelt = chars + (int64_t)first * C;
+        float *column = x, *features = D ? joined : x, *made = out + (int64_t)first * encoder->outputs;
+        for (int32_t m = 0; m < M; m++) lengths[m] = length_of(spelt + (int64_t)m * C, C, encoder->pad);
         for (int32_t k = 0; k < encoder->n_banks; column += encoder->banks[k++].filters)
-            convolve(encoder, encoder->banks + k, M, C, words, lengths, column);
+            convolve(encoder, encoder->banks + k, M, C, spelt, lengths, column);
         for (int32_t k = 0; k < encoder->n_highways; k++) pass(encoder->highways + k, M, F, bytes, sums, x);
+        for (int32_t m = 0; D && m < M; m++) {
+            memcpy(joined + (int64_t)m * K, words + (int64_t)(first + m) * D, 4 * (size_t)D);
+            memcpy(joined + (int64_t)m * K + D, x + (int64_t)m * F, 4 * (size_t)F);
+        }
         if (encoder->projection)
-            project(encoder, M, x, bytes, sums, made);
+            project(encoder, M, K, features, bytes, sums, made);
         else
-            memcpy(made, x, 4 * (size_t)M * (size_t)F);
+            memcpy(made, features, 4 * (size_t)M * (size_t)K);
     }
     end_products();
-    free(x), free(bytes), free(sums);
+    free(x), free(joined), free(bytes), free(sums);
     return lacking;
 }

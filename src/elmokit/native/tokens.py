@@ -1,9 +1,9 @@
-"""The token encoder of characters alone, with ReLU, in C. Words do not mix, so each thread takes some."""
+"""The token encoder in C: characters, words or both. Words do not mix, so each thread takes some."""
 
 import ctypes
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,12 @@ class CEncoder(ctypes.Structure):
     _fields_ = (
         ("characters", ctypes.c_int32),
         ("pad", ctypes.c_int32),
-        ("features", ctypes.c_int32),
+        ("filters", ctypes.c_int32),
         ("outputs", ctypes.c_int32),
         ("n_banks", ctypes.c_int32),
         ("n_highways", ctypes.c_int32),
+        ("bends", ctypes.c_int32),
+        ("word_dim", ctypes.c_int32),
         ("banks", ctypes.c_void_p),
         ("highways", ctypes.c_void_p),
         ("projection", ctypes.c_void_p),
@@ -73,10 +75,10 @@ class ArrayFilter(NamedTuple):
 class CompiledLinear:
     """What a linear layer's structure points to."""
 
-    def __init__(self, library: CLibrary, linear: ArrayLinear) -> None:
+    def __init__(self, library: CLibrary, linear: ArrayLinear, *, positive: bool = True) -> None:
         columns = Columns(len(linear.bias), lanes=library.elmokit_lanes())
         most, halves = library.elmokit_most(), library.elmokit_halves()
-        self.matrix = PackedMatrix(linear.matrix, columns, most=most, halves=halves, positive=True)
+        self.matrix = PackedMatrix(linear.matrix, columns, most=most, halves=halves, positive=positive)
         self.bias = columns.order(linear.bias.astype(np.float32))
 
 
@@ -97,25 +99,32 @@ class CompiledBank:
 
 
 class CTokens:
-    """Word types (U, C) to vectors (U, P): characters alone, with ReLU."""
+    """Word types (U, C), and vectors of their own (U, word_dim) if there are such, to vectors (U, P).
+
+    Without characters there are no filters and no highways.
+    """
 
     def __init__(
         self,
         library: CLibrary,
-        characters: Floats,
+        characters: Floats | None,
         filters: Sequence[ArrayFilter],
         highways: Sequence[tuple[ArrayLinear, ArrayLinear]],
         projection: ArrayLinear | None,
         *,
         pad: int | None,
+        activation: Literal["relu", "tanh"] = "relu",
+        word_dim: int = 0,
     ) -> None:
-        self.library, self.n_characters = library, len(characters)
-        self.widest = max(bank.weight.shape[2] for bank in filters)
+        characters = np.zeros((0, 0), np.float32) if characters is None else characters
+        self.library, self.n_characters, self.word_dim = library, len(characters), word_dim
+        self.widest = max((bank.weight.shape[2] for bank in filters), default=0)
         self.banks = [CompiledBank(library, characters, bank) for bank in filters]
-        self.highways = [[CompiledLinear(library, linear) for linear in pair] for pair in highways]
-        self.projection = None if projection is None else CompiledLinear(library, projection)
-        features = sum(len(bank.bias) for bank in filters)
-        self.outputs = features if projection is None else len(projection.bias)
+        compiled, positive = partial(CompiledLinear, library), activation == "relu"
+        self.highways = [[compiled(linear, positive=positive) for linear in pair] for pair in highways]
+        self.projection = None if projection is None else compiled(projection, positive=positive and not word_dim)
+        n_filters = sum(len(bank.bias) for bank in filters)
+        self.outputs = word_dim + n_filters if projection is None else len(projection.bias)
         banks = (CBank * len(filters))(*(bank.structure for bank in self.banks))
         pairs = [
             CHighway(t.matrix.address, g.matrix.address, t.bias.ctypes.data, g.bias.ctypes.data)
@@ -126,30 +135,38 @@ class CTokens:
         self.structure = CEncoder(
             self.n_characters,
             -1 if pad is None else pad,
-            features,
+            n_filters,
             self.outputs,
             len(banks),
             len(passes),
+            activation == "tanh",
+            word_dim,
             ctypes.addressof(banks),
             ctypes.addressof(passes),
             None if self.projection is None else self.projection.matrix.address,
             None if self.projection is None else self.projection.bias.ctypes.data,
         )
 
-    def __call__(self, types: NDArray[np.integer[Any]]) -> Floats:
+    def __call__(self, types: NDArray[np.integer[Any]], words: Floats | None = None) -> Floats:
         U, C = types.shape
         out = np.empty((U, self.outputs), np.float32)
         if not U:
             return out
         if self.widest > C:
             raise ValueError(f"words of {C} characters; expected {self.widest} or more")
-        low, high = types.min(), types.max()
+        low, high = (types.min(), types.max()) if C else (0, -1)
         if low < 0 or high >= self.n_characters:
             raise IndexError(f"characters go from 0 to {self.n_characters - 1}; met {low} to {high}")
+        if (0 if words is None else words.shape[1]) != self.word_dim or (words is not None and len(words) != U):
+            raise ValueError(f"word vectors {words if words is None else words.shape}; expected {(U, self.word_dim)}")
         chars = types.astype(np.int32, order="C")  # (U, C)
+        own = np.empty((U, 0), np.float32) if words is None else np.ascontiguousarray(words, np.float32)
         share = max(-(-U // thread_count()), FEW_WORDS)
         run = partial(self.library.elmokit_tokens, ctypes.byref(self.structure))
         side_by_side(
-            [partial(run, min(share, U - k), C, chars[k:].ctypes.data, out[k:].ctypes.data) for k in range(0, U, share)]
+            [
+                partial(run, min(share, U - k), C, *(part[k:].ctypes.data for part in (chars, own, out)))
+                for k in range(0, U, share)
+            ]
         )
         return out

@@ -72,11 +72,11 @@ class EnglishTokenizer:
 
     def tokenize(self, text: str) -> Sentence:
         """One sentence, whatever it contains, with offsets into `text`."""
-        return Sentence.cut(text, map(re.Match.span, token_pattern().finditer(text)))
+        return Sentence.cut(text, map(re.Match.span, token_pattern(ascii_only=text.isascii()).finditer(text)))
 
     def split(self, text: str) -> list[Sentence]:
         """A paragraph or document as its sentences; each is cut into the tokens that `tokenize` gives for its text."""
-        return cut_all(text, sentence_spans(text), token_pattern())
+        return cut_all(text, sentence_spans(text), token_pattern(ascii_only=text.isascii()))
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:

@@ -108,7 +108,9 @@ def _goes_on(text: str, match: re.Match[str]) -> bool:
 @cache
 def marks() -> str:
     """Combining marks, and the soft hyphen and joiners: they belong to the character before them."""
-    codes = (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))  # where marks stand
+    # Where marks stand: not among Chinese characters, Hangul, what is private, and Tangut.
+    spans = (0x300, 0x3400), (0xA000, 0xAC00), (0xFB00, 0x17000), (0x18D00, 0x20000), (0xE0100, 0xE01F0)
+    codes = [code for first, end in spans for code in range(first, end)]
     kinds = map(unicodedata.category, map(chr, codes))
     return _class([0xAD, *(code for code, kind in zip(codes, kinds, strict=True) if kind[0] == "M"), 0x200C, 0x200D])
 

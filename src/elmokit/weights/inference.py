@@ -52,27 +52,28 @@ def inference_model(pretrained: Pretrained, *, device: torch.device, dtype: torc
 
 
 def _compiled_tokens(pretrained: Pretrained, encoder: TokenEncoder, dtype: torch.dtype) -> CompiledTokens | None:
-    """The encoder as one call, where it reads characters alone and this machine has that."""
-    config, held = encoder.config, pretrained.tensors
-    if encoder.characters is None or config.word_dim or config.activation != "relu":
-        return None
+    """The encoder as one call, where this machine has that."""
+    config, held, spelt = encoder.config, pretrained.tensors, encoder.characters is not None
 
     def linear(name: str) -> tuple[Matrix, Tensor]:
         return _matrix(pretrained, f"tokens.{name}.weight", dtype), held[f"tokens.{name}.bias"]
 
     ready = inference_tokens(
-        held["tokens.characters.weight"],
+        held["tokens.characters.weight"] if spelt else None,
         [
             Filter(*(held[f"tokens.convolutions.{k}.{part}"] for part in Filter._fields))
-            for k in range(len(config.filters))
+            for k in range(len(encoder.convolutions))
         ],
-        [(linear(f"highways.{k}.transform"), linear(f"highways.{k}.gate")) for k in range(config.n_highway)],
+        [(linear(f"highways.{k}.transform"), linear(f"highways.{k}.gate")) for k in range(len(encoder.highways))],
         linear("projection") if config.project else None,
         pad=config.pad_id,
         mode=dtype,
+        activation=config.activation,
+        word_dim=config.word_dim,
     )
     if ready is not None:
-        ready.characters = encoder.characters  # so that it has parameters, which say where it runs
+        ready.words = encoder.words
+        setattr(ready, "characters", encoder.characters)  # noqa: B010 - parameters say where it runs
     return ready
 
 

@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from elmokit.kernels.char_cnn import Filter
+from elmokit.kernels.cpu.copies import take_rows
 from elmokit.kernels.cpu.int8 import Int8Matrix, Matrix, as_floats
 from elmokit.kernels.reference import LstmState
 from elmokit.native.library import CLibrary, Compiled, c_library, compiled
@@ -62,26 +63,31 @@ class CompiledLstm(nn.Module):
 
 
 class CompiledTokens(nn.Module):
-    """Word types (U, C) to vectors (U, P), in place of a `TokenEncoder` of characters alone."""
+    """Word types (U, W) to vectors (U, P), in place of a `TokenEncoder`; `words` is set where each has its own."""
 
     def __init__(
         self,
         library: CLibrary,
-        characters: Tensor,
+        characters: Tensor | None,
         filters: Sequence[Filter],
         highways: Sequence[tuple[Linear, Linear]],
         projection: Linear | None,
         *,
         pad: int | None,
+        activation: Literal["relu", "tanh"] = "relu",
+        word_dim: int = 0,
     ) -> None:
         super().__init__()
+        self.words: nn.Embedding | None = None
         self.encoder = CTokens(
             library,
-            as_floats(characters),
+            None if characters is None else as_floats(characters),
             [ArrayFilter(*map(as_floats, bank)) for bank in filters],
             [(_linear(transform), _linear(gate)) for transform, gate in highways],
             None if projection is None else _linear(projection),
             pad=pad,
+            activation=activation,
+            word_dim=word_dim,
         )
 
     @property
@@ -96,7 +102,9 @@ class CompiledTokens(nn.Module):
     def forward(self, types: Tensor) -> Tensor:
         if types.device.type != "cpu":
             raise ValueError(f"words on {types.device}; expected them on a CPU")
-        return torch.from_numpy(self.encoder(types.numpy()))
+        own = None if self.words is None else take_rows(self.words.weight.detach(), types[:, 0].long()).numpy()
+        characters = types.numpy() if self.words is None else types.numpy()[:, 1:]
+        return torch.from_numpy(self.encoder(characters, own))
 
 
 def as_arrays(matrix: Matrix) -> ArrayMatrix:

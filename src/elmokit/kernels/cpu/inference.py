@@ -6,6 +6,7 @@ Modes are float32, bfloat16 and int8. Torch multiplies float32 in all of them: b
 import platform
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,15 +32,17 @@ def inference_lstm(
 
 
 def inference_tokens(
-    characters: Tensor,
+    characters: Tensor | None,
     filters: Sequence[Filter],
     highways: Sequence[tuple[tuple[Matrix, Tensor], tuple[Matrix, Tensor]]],
     projection: tuple[Matrix, Tensor] | None,
     *,
     pad: int | None,
     mode: torch.dtype,
+    activation: Literal["relu", "tanh"] = "relu",
+    word_dim: int = 0,
 ) -> CompiledTokens | None:
-    """A token encoder of characters with ReLU as one call into C; None where there is no C.
+    """A token encoder as one call into C; None where there is no C.
 
     Linear layers are matrices with their biases; a highway's are its transform and its gate. In int8 the projection's
     weights are multiplied as floats: it is little of the work, and what it loses goes straight into the token layer.
@@ -54,7 +57,7 @@ def inference_tokens(
     if projection is not None:
         last = Linear(widened(projection[0], mode) if mode == torch.int8 else held(projection[0], mode), projection[1])
     pairs = [(linear(transform), linear(gate)) for transform, gate in highways]
-    return CompiledTokens(library, characters, filters, pairs, last, pad=pad)
+    return CompiledTokens(library, characters, filters, pairs, last, pad=pad, activation=activation, word_dim=word_dim)
 
 
 def arithmetic(mode: torch.dtype) -> str:
