@@ -34,6 +34,7 @@ __all__ = ["AsyncClient", "Client", "ServerError"]
 Vectors = NDArray[np.float32]
 Texts = str | Sequence[str] | Sequence[Sequence[str]]
 AGAIN = (429, 503)
+LOST = (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError)  # which are worth another try
 LONGEST = 30.0  # seconds between two tries
 AT_ONCE = 256  # texts in one request
 
@@ -58,11 +59,17 @@ class _Calls:
 
     def parts(self, texts: Texts, **options: Any) -> Iterator[dict[str, Any]]:
         """The bodies of the requests that carry these texts."""
-        given: Sequence[Any] = [texts] if isinstance(texts, str) else list(texts)
+        given = _listed(texts)
         field = "input" if all(isinstance(text, str) for text in given) else "tokens"
-        for start in range(0, len(given), AT_ONCE):
-            few = [text if isinstance(text, str) else list(text) for text in given[start : start + AT_ONCE]]
+        for few in _parts(given):
             yield self.body(**{field: few}, **options)
+
+    def only(self, texts: Texts, **options: Any) -> dict[str, Any]:
+        """The same where the answer cannot be put together from several."""
+        bodies = list(self.parts(texts, **options))
+        if len(bodies) != 1:
+            raise InputError(f"{len(_listed(texts)):,} texts were given; expected 1 to {AT_ONCE}")
+        return bodies[0]
 
     def body(self, **fields: Any) -> dict[str, Any]:
         named = {} if self.model is None else {"model": self.model}
@@ -77,6 +84,15 @@ class _Calls:
             asked = float(answer.headers.get("retry-after", 0)) if answer is not None else 0.0
         least: float = 0.1 * 2**tried
         return min(max(asked, least) * random.uniform(1, 1.25), LONGEST)
+
+
+def _listed(texts: Any) -> list[Any]:
+    return [texts] if isinstance(texts, str) else [text if isinstance(text, str) else list(text) for text in texts]
+
+
+def _parts(given: list[Any]) -> Iterator[list[Any]]:
+    """As much as one request carries."""
+    return (given[start : start + AT_ONCE] for start in range(0, len(given), AT_ONCE))
 
 
 def _checked(answer: "httpx.Response") -> "httpx.Response":
@@ -166,14 +182,14 @@ class Client(_Calls):
 
     def perplexity(self, texts: Texts, *, per_sentence: bool = False) -> dict[str, Any]:
         """How well the server's language model predicts these sentences, at most 256 of them."""
-        (body,) = self.parts(texts, per_sentence=per_sentence)
+        body = self.only(texts, per_sentence=per_sentence)
         found: dict[str, Any] = self._post("/v1/perplexity", body).json()
         return found
 
     def apply(self, task: str, texts: str | Sequence[str] | Sequence[tuple[str, str]]) -> list[Any]:
         """What a task model finds: for each text a list of records; for one string its own list."""
-        given = [texts] if isinstance(texts, str) else [t if isinstance(t, str) else list(t) for t in texts]
-        found: list[Any] = self._post(f"/v1/tasks/{task}", {"input": given}).json()["data"]
+        bodies = ({"input": few} for few in _parts(_listed(texts)))
+        found: list[Any] = [one for body in bodies for one in self._post(f"/v1/tasks/{task}", body).json()["data"]]
         return found[0] if isinstance(texts, str) else found
 
     def models(self) -> list[str]:
@@ -189,8 +205,8 @@ class Client(_Calls):
             answer: httpx.Response | None = None
             try:
                 answer = self.http.request(method, path, **options)
-            except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError) as wrong:
-                if (seconds := self.delay(tried, None)) is None:
+            except httpx.TransportError as wrong:
+                if (seconds := self.delay(tried, None) if isinstance(wrong, LOST) else None) is None:
                     raise ServerError(0, f"{wrong or type(wrong).__name__} ({self.http.base_url})") from wrong
             else:
                 if (seconds := self.delay(tried, answer) if not answer.is_success else None) is None:
@@ -247,14 +263,14 @@ class AsyncClient(_Calls):
 
     async def perplexity(self, texts: Texts, *, per_sentence: bool = False) -> dict[str, Any]:
         """See `Client.perplexity`."""
-        (body,) = self.parts(texts, per_sentence=per_sentence)
+        body = self.only(texts, per_sentence=per_sentence)
         found: dict[str, Any] = (await self._post("/v1/perplexity", body)).json()
         return found
 
     async def apply(self, task: str, texts: str | Sequence[str] | Sequence[tuple[str, str]]) -> list[Any]:
         """See `Client.apply`."""
-        given = [texts] if isinstance(texts, str) else [t if isinstance(t, str) else list(t) for t in texts]
-        found: list[Any] = (await self._post(f"/v1/tasks/{task}", {"input": given})).json()["data"]
+        answers = [await self._post(f"/v1/tasks/{task}", {"input": few}) for few in _parts(_listed(texts))]
+        found: list[Any] = [one for answer in answers for one in answer.json()["data"]]
         return found[0] if isinstance(texts, str) else found
 
     async def models(self) -> list[str]:
@@ -270,8 +286,8 @@ class AsyncClient(_Calls):
             answer: httpx.Response | None = None
             try:
                 answer = await self.http.request(method, path, **options)
-            except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError) as wrong:
-                if (seconds := self.delay(tried, None)) is None:
+            except httpx.TransportError as wrong:
+                if (seconds := self.delay(tried, None) if isinstance(wrong, LOST) else None) is None:
                     raise ServerError(0, f"{wrong or type(wrong).__name__} ({self.http.base_url})") from wrong
             else:
                 if (seconds := self.delay(tried, answer) if not answer.is_success else None) is None:

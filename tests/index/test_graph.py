@@ -53,6 +53,13 @@ def test_recall_is_measured_and_high(folder: Path) -> None:
     assert index.recall(queries=100) >= 0.95
 
 
+def test_recall_of_an_index_with_few_rows(elmo: Elmo, tmp_path: Path) -> None:
+    index = Index.build(elmo, [["a", "b", "c"], ["d"]], tmp_path / "index")
+    description = index.make_graph(threads=1).description
+    assert index.tune() == index.recall() == 1
+    assert (description.rows, description.file) == (4, "graph-4.usearch")
+
+
 def test_recall_on_real_text_with_real_weights(shared: Path, tmp_path: Path) -> None:
     real = Elmo.from_pretrained(shared / "fixtures" / "elmo-skip", device="cpu", tokenizer="english")
     lines = islice(read_lines(shared / "corpora" / "heldout" / "wikinews.txt.xz"), 60)

@@ -155,6 +155,15 @@ class TestSearch:
         index = Index.build(elmo, many(20), tmp_path / "index")
         assert not index.search(index.mean, k=3).scores.any()
 
+    def test_searches_that_make_no_sense(self, elmo: Elmo, tmp_path: Path) -> None:
+        index = Index.build(elmo, ["the cat sat"], tmp_path / "index")
+        assert repr(index) == f"Index({str(tmp_path / 'index')!r}, 3 occurrences of 3 words)"
+        for k in (0, -1):
+            with pytest.raises(InputError, match=f"k is {k}; at least 1"):
+                index.search(index.mean, k=k)
+        with pytest.raises(InputError, match="holds NaN or infinity"):
+            index.search(index.mean * np.nan)
+
     def test_vectors_of_another_width_are_refused(self, elmo: Elmo, tmp_path: Path) -> None:
         index = Index.build(elmo, LINES, tmp_path / "index")
         with pytest.raises(InputError, match=r"vectors of 5 given, but those of .* have 12"):

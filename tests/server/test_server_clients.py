@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import subprocess
 import warnings
 from collections.abc import Callable
@@ -114,7 +115,13 @@ def test_our_client_gives_what_the_local_objects_give(full: Running, elmo: Elmo)
         assert client.encode_layers(TEXTS[0], layers="top").shape[0] == 1
         assert len(client.predict("the cat ___ .", n=3)["both"]) == 3
         assert client.perplexity(TEXTS)["sentences"] == 3
+        with pytest.raises(InputError, match="300 texts were given; expected 1 to 256"):
+            client.perplexity(many)
+        with pytest.raises(InputError, match="0 texts were given"):
+            client.perplexity([])
         assert client.apply("tagger", "Ann sees Bob.") == client.apply("tagger", ["Ann sees Bob."])[0]
+        assert client.apply("tagger", many)[299] == client.apply("tagger", many[299])
+        assert client.apply("tagger", []) == []
         assert client.models() == ["lm"]
         with pytest.raises(ServerError, match="404") as wrong:
             client.apply("none", "a")
@@ -154,6 +161,13 @@ def test_our_client_comes_again_when_the_server_is_busy(start: Callable[..., Run
         lost.encode("a")
     with pytest.raises(InputError):
         Client("localhost:8000")
+
+
+def test_a_server_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(url, timeout=0.2) as client, pytest.raises(ServerError, match="timed out"):
+            client.models()
 
 
 def test_keys(process: Callable[..., Process], tmp_path_factory: pytest.TempPathFactory) -> None:

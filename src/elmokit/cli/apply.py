@@ -77,7 +77,7 @@ def apply(
         with counting("working, examples") as told:
             found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
     if not found:
-        typer.echo("the input held no sentences", err=True)
+        typer.echo(f"the input held no {task.unit}", err=True)
     if json_output:
         print_json(task.record(example, prediction) for example, prediction in found)
     elif conll_output:

@@ -236,7 +236,7 @@ class Explorer:
                 )
 
     def _described_tasks(self) -> list[dict[str, Any]]:
-        own = [labels.describe_task(name, model) for name, model in self.tasks.items() if name not in self.ready]
+        own = [labels.describe_task(name, model) for name, model in list(self.tasks.items()) if name not in self.ready]
         ready = [labels.describe_saved(name, folder) for name, folder in self.ready.items()]
         return own + sorted(ready, key=lambda one: (list(CATALOGUE).index(one["task"]), one["name"]))
 

@@ -151,6 +151,9 @@ class Index:
         self.folder, self._turn = Path(folder), Turn()
         self._view = View(self.folder)
 
+    def __repr__(self) -> str:
+        return f"Index({str(self.folder)!r}, {len(self):,} occurrences of {len(self.words):,} words)"
+
     def _look(self) -> View:
         """Read what is on the disk now. A search that has begun is not disturbed."""
         self._view = view = View(self.folder)
@@ -313,6 +316,10 @@ class Index:
         `exact`; with `rows` the search is among these only, and exact.
         """
         view, given = self._view, np.atleast_2d(np.asarray(vectors, dtype=np.float32))
+        if k < 1:
+            raise InputError(f"k is {k}; at least 1 occurrence is to be found")
+        if not np.isfinite(given).all():
+            raise InputError("a vector to search for holds NaN or infinity")
         if given.shape[1] != view.manifest.width:
             raise InputError(
                 f"vectors of {given.shape[1]} given, but those of {self.folder} have {view.manifest.width}"
@@ -374,7 +381,7 @@ def _others(
 ) -> list[list[int]]:
     """The k nearest rows of each row of the sample, itself left out."""
     found = view.search(view.vectors(sample), k=k + 1, exact=exact, expansion=expansion).rows.tolist()
-    return [[row for row in rows if row != own][:k] for own, rows in zip(sample.tolist(), found, strict=True)]
+    return [[row for row in rows if row not in (own, -1)][:k] for own, rows in zip(sample.tolist(), found, strict=True)]
 
 
 def _recall(truth: list[list[int]], found: list[list[int]]) -> float:

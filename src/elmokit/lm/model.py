@@ -71,6 +71,9 @@ class LanguageModel:
         if at[0].type == "cuda":  # threads may run in other streams than this one
             torch.cuda.current_stream(at[0]).synchronize()
 
+    def __repr__(self) -> str:
+        return f"LanguageModel({self.pretrained.source!r}, {len(self.vocabulary):,} words)"
+
     @classmethod
     def from_pretrained(
         cls,

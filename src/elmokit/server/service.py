@@ -274,8 +274,6 @@ class Service:
         encoder = self.encoder(model)
         choice = LayerChoice.parse(layers)
         choice.indices(encoder.depth)  # a layer that is not there is refused before anything waits
-        if choice.weights and len(choice.weights) != encoder.depth:
-            raise InputError(f"{len(choice.weights)} layer weights given, but the model has {encoder.depth} layers")
         sentences = await self.cut(texts, model=model, truncate=truncate)
         if not sentences:
             return Encoded([], [])

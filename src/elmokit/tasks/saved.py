@@ -188,7 +188,9 @@ class TaskModel(Generic[G, A]):
         if isinstance(given, str) or (self.task.pairs and isinstance(given, tuple)):
             return self._answers([given])[0]
         if not isinstance(given, Sequence) or isinstance(given, bytes):
-            raise InputError(f"predict got a {type(given).__name__}; expected one thing or a list of them")
+            raise InputError(
+                f"predict got {given!r:.40} ({type(given).__name__}); expected one thing or a list of them"
+            )
         return self._answers(given)
 
     def _answers(self, given: Sequence[Any]) -> list[Any]:

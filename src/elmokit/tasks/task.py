@@ -100,6 +100,7 @@ class Task(ABC, Generic[E, P]):
     elmo_places: tuple[str, ...] = ("input", "output", "both")  # where its network takes an encoder's layers
     documents: bool = False  # an example is a document, its sentences the rows of a batch of its own
     pairs: bool = False  # `predict` takes two texts as a tuple
+    unit: str = "sentences"  # what text without any example lacks
 
     @abstractmethod
     def read(self, path: str | Path, settings: Any) -> list[E]:

@@ -80,7 +80,7 @@ export function mount(root, context) {
       return card(second, [marked(text, found), h("p", { class: "note" }, `Answer: ${record.answer}`)], saves("answer", { csv: () => [["question", "answer", "start", "end", "probability"], [second, record.answer, record.start, record.end, record.probability]] }));
     },
     roles({ text, records }) {
-      if (!records.length) return card("No predicate", h("p", {}, "Put asterisks around the verbs whose roles you want: Mary *sold* her car."));
+      if (!records.length) return card("No predicate", h("p", {}, "No verb was found. Put asterisks around the words whose roles you want: Mary *sold* her car."));
       const kinds = [...new Set(records.flatMap((one) => one.arguments.map((a) => a.role)))].sort();
       const rows = () => [["predicate", "role", "text", "start", "end"], ...records.flatMap((one) => one.arguments.map((a) => [one.predicate.text, a.role, a.text, a.start, a.end]))];
       return records.map((one, k) => card(`${one.predicate.text}`, marked(text, [{ ...one.predicate, label: "predicate", series: 6 }, ...one.arguments.map((a) => ({ ...a, label: a.role, series: kinds.indexOf(a.role) % 6 }))]), k ? null : saves("roles", { csv: rows })));

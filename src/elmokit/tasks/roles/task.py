@@ -148,6 +148,7 @@ class SemanticRoles(Task[Proposition, Roles]):
     """JSON lines of frames, CoNLL-2005 and CoNLL-2012 columns; see `roles_data`."""
 
     name = "roles"
+    unit = "predicates"
     help = "semantic roles of given predicates: JSONL of frames, CoNLL-2005/2012 columns (highway LSTMs)"
     network = RolesNetwork
     settings = RoleSettings()
@@ -181,20 +182,14 @@ class SemanticRoles(Task[Proposition, Roles]):
 
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[Proposition]:
         """The predicates between asterisks, or the verbs; offsets are those of the text with its asterisks."""
-        found = read_marked(text, tokenizer) or find_verbs([text], tokenizer)
-        if text.strip() and not found:
-            raise InputError(f"no predicate is marked in {text.strip()[:40]!r}; {MARKS}")
-        return found
+        return read_marked(text, tokenizer) or find_verbs([text], tokenizer)
 
     def read_text(self, path: str | Path, settings: RoleSettings, tokenizer: Tokenizer) -> list[Proposition]:
         """JSON lines and columns by their names, labelled or not; of any other file its lines, as `from_text`."""
         if format_of(path) in ("jsonl", "columns"):
             return read_propositions(path, predicate_column=settings.predicate_column, labelled=False)
         texts = list(read_texts(path, tokenizer))
-        found = [example for text in texts for example in read_marked(text, tokenizer)] or find_verbs(texts, tokenizer)
-        if not found:
-            raise InputError(f"{path}: no predicate is marked; {MARKS}")
-        return found
+        return [example for text in texts for example in read_marked(text, tokenizer)] or find_verbs(texts, tokenizer)
 
     def show(self, example: Proposition, prediction: Roles) -> str:
         text, start = example.sentence.as_text, example.sentence.start
@@ -239,9 +234,12 @@ class RoleLabeller(TaskModel[str, list[Roles]]):
 
 
 def find_verbs(texts: Sequence[str], tokenizer: Tokenizer) -> list[Proposition]:
-    """The verbs of English texts, each with its sentence; none, if the text is not cut as the model `pos` cuts it."""
-    if bundled_task("pos") is None or tokenizer.name != "english" or not any(text.strip() for text in texts):
+    """The verbs of English texts, each with its sentence; an error if the text is not cut as by the model `pos`."""
+    given = next((text.strip() for text in texts if text.strip()), "")
+    if not given:
         return []
+    if bundled_task("pos") is None or tokenizer.name != "english":
+        raise InputError(f"no predicate is marked in {given[:40]!r}; {MARKS}")
     tagged = _verb_finder().predict(list(texts))
     return [
         Proposition(answer.sentence, k)
