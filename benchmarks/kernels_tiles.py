@@ -25,6 +25,7 @@ def _variants() -> dict[str, dict[str, object]]:
     add("feed_backward", (128, 64, 128, 4, 3), (64, 64, 128, 4, 4), (128, 64, 64, 8, 4), (128, 128, 64, 8, 4))
     add("feed_backward", (128, 64, 64, 4, 4), (128, 128, 64, 8, 4), (64, 64, 128, 4, 3), feed_split=2)
     add("feed_backward", (128, 64, 64, 4, 5), (128, 64, 128, 4, 3), tma=True)
+    add("cell_backward", (64, 32, 64, 4, 3), (32, 64, 64, 4, 3), early=True)
     found |= {"library feed": {"library_feed": True}, "library project": {"library_project": True}}
     return found
 

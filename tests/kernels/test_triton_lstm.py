@@ -28,6 +28,7 @@ PLANS = {
     "hoisted": Plan(hoist=True, weave=False, **SMALL),
     "hoisted, woven, library": Plan(hoist=True, weave=True, **LIBRARY, **SMALL),
     "library, dx apart": Plan(hoist=False, weave=False, fold_dx=False, **LIBRARY, **SMALL),
+    "early": Plan(hoist=False, weave=True, early=True, **SMALL),
     "split sums": Plan(hoist=False, weave=True, project_split=2, feed_split=2, **SMALL),
 }
 PROBLEMS = {

@@ -27,7 +27,7 @@ from elmokit.pretrain.windows import BOS_ID, EOS_ID, Window
 
 Codes = Callable[[NDArray[np.int64]], Tensor]  # word types (U,) to what the token encoder reads (U, W)
 CAPACITY_STEP = 512  # word types are padded to a multiple of this in a captured step
-ROOM, MORE_ROOM = 1.05, 1.15  # of a captured step, beside its window's word types; where the first was too small
+ROOM, MORE_ROOM = 1.05, 1.1  # of a captured step, beside its window's word types; where the first was too small
 TABLE_BYTES = 4 * 2**30  # codes of a lexicon that take more than this on a GPU are made on the host instead
 _BLOCK = 2**16
 

@@ -17,13 +17,26 @@ _CELL_VARY = [
 ]  # fmt: skip
 
 
+@triton.jit
+def _cell_inputs(gates, after, before, dcell, live, H: tl.constexpr):
+    """The four gates, the cell after and before the step, and the gradient that the next step left for it."""
+    i = tl.load(gates, mask=live, other=0.0)
+    j = tl.load(gates + H, mask=live, other=0.0)
+    f = tl.load(gates + 2 * H, mask=live, other=0.0)
+    o = tl.load(gates + 3 * H, mask=live, other=0.0)
+    c = tl.load(after, mask=live, other=0.0)
+    c_before = tl.load(before, mask=live, other=0.0)
+    dc = tl.load(dcell, mask=live, other=0.0)
+    return i, j, f, o, c, c_before, dc
+
+
 @triton.jit(do_not_specialize=_CELL_VARY)
 def cell_backward_kernel(
     dh, weight, du, gates, cell, keep, dcell, dgates, dbias,
     rows, at, at_dh, at_du, at_before, at_after, slot, rows_all, rows_dh, rows_du, rows_cell, rows_dcell, slots,
     H: tl.constexpr, P: tl.constexpr,
-    PROJECT: tl.constexpr, KEEP: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
+    PROJECT: tl.constexpr, EARLY: tl.constexpr, KEEP: tl.constexpr, CLIP: tl.constexpr, FAST: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BU: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """du = dh projection, then through o * tanh(c), the clip and the cell to the gates' pre-activations.
 
@@ -40,6 +53,12 @@ def cell_backward_kernel(
     live = alive(row, rows, unit, H, BU)
     spot = row[:, None] * H + unit[None, :]
     du_at = du + (r * rows_du + at_du) * H + spot
+    gates_at = (r * rows_all + at) * 4 * H + row[:, None] * 4 * H + unit[None, :]
+    after = cell + (r * rows_cell + at_after) * H + spot
+    before = cell + (r * rows_cell + at_before) * H + spot
+    dcell_at = dcell + r * rows_dcell * H + spot
+    if EARLY:  # they are on their way while the product is made
+        i, j, f, o, c, c_before, dc = _cell_inputs(gates + gates_at, after, before, dcell_at, live, H)
     if PROJECT:
         k = tl.arange(0, BK)
         dh_at = dh + (r * rows_dh + at_dh) * P + near[:, None] * P + k[None, :]
@@ -48,16 +67,9 @@ def cell_backward_kernel(
         tl.store(du_at, acc.to(du.dtype.element_ty), mask=live)
         tl.debug_barrier()  # what one thread of the program wrote, another reads
     d = tl.load(du_at, mask=live, other=0.0).to(tl.float32)
-
-    gates_at = (r * rows_all + at) * 4 * H + row[:, None] * 4 * H + unit[None, :]
-    i = tl.load(gates + gates_at, mask=live, other=0.0).to(tl.float32)
-    j = tl.load(gates + gates_at + H, mask=live, other=0.0).to(tl.float32)
-    f = tl.load(gates + gates_at + 2 * H, mask=live, other=0.0).to(tl.float32)
-    o = tl.load(gates + gates_at + 3 * H, mask=live, other=0.0).to(tl.float32)
-    c = tl.load(cell + (r * rows_cell + at_after) * H + spot, mask=live, other=0.0)
-    c_before = tl.load(cell + (r * rows_cell + at_before) * H + spot, mask=live, other=0.0)
-    dcell_at = dcell + r * rows_dcell * H + spot
-    dc = tl.load(dcell_at, mask=live, other=0.0)
+    if not EARLY:
+        i, j, f, o, c, c_before, dc = _cell_inputs(gates + gates_at, after, before, dcell_at, live, H)
+    i, j, f, o = i.to(tl.float32), j.to(tl.float32), f.to(tl.float32), o.to(tl.float32)
     squashed = tanh(c, FAST)
     dc += d * o * (1.0 - squashed * squashed)
     if CLIP:

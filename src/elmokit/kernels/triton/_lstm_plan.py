@@ -32,6 +32,7 @@ class Plan:
     library_project: bool = False  # the library's matrix product and a pointwise kernel instead of one fused kernel
     library_du: bool = False
     library_feed: bool = False
+    early: bool = False  # the backward pass of the cell fetches its operands before its product, not after
     fold_dx: bool = True  # the input's gradient in the same product as the previous output's, where folded
 
 

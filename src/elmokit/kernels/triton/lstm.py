@@ -274,7 +274,7 @@ def _backward(
         cell_backward_kernel[(triton.cdiv(rows, tile.rows) * triton.cdiv(H, tile.cols), R)](
             dh, projection, du, tape.gates, tape.cell, keep, dcell, dgates, dbias,
             rows, at, B + at, at_du, before, B + at, slots[t], N, B + N, du.shape[1], B + N, B, slots[-1],
-            H=H, P=P, PROJECT=projection is not None and not plan.library_du, KEEP=keep is not None,
+            H=H, P=P, PROJECT=projection is not None and not plan.library_du, EARLY=plan.early, KEEP=keep is not None,
             CLIP=rules.cell_clip is not None, FAST=_fast(dtype), PRECISION=exact,
             BM=tile.rows, BU=tile.cols, BK=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
