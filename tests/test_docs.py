@@ -85,6 +85,8 @@ def test_page_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if page.name == "spacy.md":
+        pytest.importorskip("spacy")
     if page.name == "lite.md" and c_library() is None:
         pytest.skip("elmokit.lite runs in C alone, which is not there")
     if page.name == "migrating.md":

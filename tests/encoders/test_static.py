@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 import models
 from elmokit.encoders import Elmo
+from elmokit.encoders.results import Choice, per_sentence, pooled
 from elmokit.encoders.static.distil import distil_corpus, distil_words
 from elmokit.encoders.static.encoder import Static
 from elmokit.encoders.static.load import load_table
@@ -27,6 +28,7 @@ from elmokit.encoders.static.table import (
     write_table,
 )
 from elmokit.errors import FormatError, InputError, MissingExtraError
+from elmokit.text import Sentence
 
 WORDS = ["the", "Cat", "3.14", "猫", "👩‍👩‍👧", "\u00a0", "don't", "</s>"]
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 6)).astype(np.float32)
@@ -71,6 +73,25 @@ def test_every_format_gives_the_same(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(table.vectors, VECTORS)
     assert isinstance(table.vectors, np.memmap)
     assert table.fingerprint == TABLE.fingerprint
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("layers", ["average", "top", "all", "concat:0", "weights:0.5"])
+def test_without_batches_the_vectors_are_the_same(layers: str, normalise: bool) -> None:
+    static = Static(TABLE, device="cpu")
+    sentences = [["the", "CAT", "unheard"], [], WORDS * 2, ["cat"], ["3.14", "the"]]
+    stack = static.run([Sentence.of(tokens) for tokens in sentences])  # padded
+    values, mask = Choice.of(layers, None, default="average").on(static.device, static.dtype)(stack)
+    for limit in (None, 3):  # as if memory had been short before
+        static.placed().limit = limit
+        for shape, call in ((per_sentence, static.encode_tokens), (pooled, static.encode)):
+            expected = shape(values, mask, normalise=normalise)
+            found = call(sentences, layers=layers, normalise=normalise, batch_tokens=12)
+            for got, want in zip(found, expected, strict=True):
+                assert got.dtype == want.dtype
+                np.testing.assert_array_equal(got, want)
+        streamed = list(static.stream(iter(sentences), layers=layers, normalise=normalise, batch_tokens=12))
+        assert [list(sentence.tokens) for sentence, _ in streamed] == sentences
 
 
 def test_words_with_spaces(tmp_path: Path) -> None:

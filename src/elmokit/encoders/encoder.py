@@ -3,7 +3,6 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, overload
 
@@ -176,9 +175,8 @@ class Encoder(ABC):
 
         An empty sentence gives a zero vector. With layers="all" the layers stay apart: (N, L, D).
         """
-        with self._held(sentences):
-            answer = self._answer(sentences, pooled, default="average", options=options)
-            found = [e.vectors for e in answer.results]
+        answer = self._answer(sentences, pooled, default="average", options=options)
+        found = [e.vectors for e in answer.results]
         if answer.single:
             vectors = found[0]
         else:
@@ -198,9 +196,8 @@ class Encoder(ABC):
     def encode_tokens(self, sentences: Given, *, as_tensor: Literal[True], **options: Unpack[Options]) -> Any: ...
     def encode_tokens(self, sentences: Given, *, as_tensor: bool = False, **options: Unpack[Options]) -> Any:
         """One vector per token: a list of (T, D), or (T, D) for one string; (0, D) for an empty sentence."""
-        with self._held(sentences):
-            answer = self._answer(sentences, per_sentence, default="average", options=options)
-            found = [answer.tensor(e.vectors) if as_tensor else e.vectors for e in answer.results]
+        answer = self._answer(sentences, per_sentence, default="average", options=options)
+        found = [answer.tensor(e.vectors) if as_tensor else e.vectors for e in answer.results]
         return found[0] if answer.single else found
 
     @overload
@@ -218,9 +215,8 @@ class Encoder(ABC):
 
         A choice that makes one layer out of all ("average", a mix) gives (1, T, D).
         """
-        with self._held(sentences):
-            answer = self._answer(sentences, per_sentence, default="all", options=options)
-            apart = [e.vectors if e.vectors.ndim == 3 else e.vectors[None] for e in answer.results]
+        answer = self._answer(sentences, per_sentence, default="all", options=options)
+        apart = [e.vectors if e.vectors.ndim == 3 else e.vectors[None] for e in answer.results]
         found = [answer.tensor(vectors) for vectors in apart] if as_tensor else apart
         return found[0] if answer.single else found
 
@@ -336,10 +332,6 @@ class Encoder(ABC):
         place = self._device if device is None else pick_device(device)
         at = place, self._mode(self._asked if dtype is None else dtype, place)
         return self._built.find(at, self._build, home=(self.device, self.dtype))
-
-    def _held(self, sentences: Given) -> AbstractContextManager[None]:
-        """What a call holds from its beginning to its end; nothing, where threads at once get more done than one."""
-        return nullcontext()
 
     def _mode(self, dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
         return pick_dtype(dtype, device, modes=self.modes, usual=self._usual)

@@ -93,7 +93,7 @@ def token_sentence(tokens: Any, k: int) -> Sentence:
     if not isinstance(tokens, Iterable):
         raise InputError(f"sentence {k} is {_named(tokens)}; expected a list of tokens")
     given: tuple[Any, ...] = tuple(tokens)
-    for t, token in enumerate(given):
+    for t, token in enumerate(given) if set(map(type, given)) != {str} else ():
         if not isinstance(token, str):
             hint = "; a document is given as its sentences, one list level less" if isinstance(token, list) else ""
             raise InputError(f"token {t} of sentence {k} is {_named(token)}; expected a string{hint}")

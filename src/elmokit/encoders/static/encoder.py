@@ -4,8 +4,7 @@ glove = Static.from_pretrained("glove.6B.100d.txt")
 glove.encode_tokens("One vector per word.")     # (5, 100)
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,14 +12,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from elmokit.encoders.batches import BatchRunner, Turn
+from elmokit.batch import cut_stream
+from elmokit.encoders._transfers import cut
+from elmokit.encoders.batches import BatchRunner, Placed
+from elmokit.encoders.calls import Call, Shape
 from elmokit.encoders.encoder import Context, Encoder, digest_of
+from elmokit.encoders.results import Embedding, pooled
 from elmokit.encoders.static._fasttext import FastTextTable
 from elmokit.encoders.static.load import load_table, table_of
 from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
-from elmokit.formats.given import Given
-from elmokit.layers import LayerStack, Vectors
+from elmokit.layers import LayerStack, Vectors, unit_rows
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
 Unknown = Literal["zero", "mean", "error"]
@@ -51,7 +53,6 @@ class Static(Encoder):
         cut = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         super().__init__(cut, device=device, dtype=dtype)
         self.table, self.fallback, self.unknown_words = table, fallback, unknown
-        self.turn = Turn()
         self.placed()
 
     @classmethod
@@ -81,15 +82,36 @@ class Static(Encoder):
         """From gensim's KeyedVectors in memory, or a model that has them; the options are those of `Static`."""
         return cls(table_of(vectors), **options)
 
-    def _held(self, sentences: Given) -> AbstractContextManager[None]:
-        """The turn: a call is short and nearly all Python, so threads would only take the interpreter from each other.
-
-        Not while sentences are still to come: another thread may be the one that makes them.
-        """
-        return self.turn if isinstance(sentences, str | Sentence | list | tuple) else nullcontext()
-
     def _build(self, device: torch.device, dtype: torch.dtype) -> "StaticRunner":
         return StaticRunner(self, device, dtype)
+
+    def _results(
+        self, sentences: Iterator[Sentence], call: Call, shape: Shape, *, normalise: bool, lend: bool
+    ) -> Iterator[Embedding]:
+        """On a CPU, in float32, the rows themselves, without batches, padding and torch.
+
+        A call is then so short that threads mostly leave the interpreter to each other between calls, not within one.
+        """
+        runner, layers = call.runner, call.choice.layers
+        table = call.choice.mix is None and layers.kind != "weights" and layers.indices(self.depth) == [0]
+        if not (table and runner.device.type == "cpu" and runner.dtype == torch.float32):
+            return super()._results(sentences, call, shape, normalise=normalise, lend=lend)
+
+        def look_up(batch: list[Placed]) -> list[Vectors]:
+            rows = self.vectors([word for _, sentence in batch for word in sentence.tokens])  # (N, D)
+            made = cut(rows, [len(sentence.tokens) for _, sentence in batch])
+            if shape is pooled:
+                made = [part.sum(axis=0) / np.float32(max(len(part), 1)) for part in made]  # (D,)
+            if normalise:
+                made = [unit_rows(part) for part in made]
+            return [part[None] for part in made] if layers.kind == "all" else made
+
+        return (
+            Embedding(sentence, vectors)
+            for stretch in cut_stream(sentences, tokens=call.budget)
+            for part, made in runner.fitted(list(enumerate(stretch)), look_up)
+            for (_, sentence), vectors in zip(part, made, strict=True)
+        )
 
     @property
     def width(self) -> int:
@@ -130,21 +152,20 @@ class Static(Encoder):
         if isinstance(self.table, FastTextTable):
             each = {word: self.find(word) for word in dict.fromkeys(words)}
             found = [each[word] for word in words]
-            known = np.array([vector is not None for vector in found], dtype=bool)  # (n,)
+            lost = np.array([vector is None for vector in found], dtype=bool)  # (n,)
             rows = np.zeros((len(words), self.width), dtype=np.float32)
-            rows[known] = [vector for vector in found if vector is not None] or rows[known]
+            rows[~lost] = [vector for vector in found if vector is not None] or rows[~lost]
         else:
             places = self.table.rows(words)
-            if self.fallback == "lower" and len(lost := np.flatnonzero(places < 0)):
-                places[lost] = self.table.rows([words[k].lower() for k in lost.tolist()])
-            known = places >= 0
-            rows = np.asarray(self.table.vectors[np.maximum(places, 0)], dtype=np.float32)
-            rows[~known] = 0
-        if not known.all():
-            if self.unknown_words == "mean":
-                rows[~known] = self.table.mean
-            elif self.unknown_words == "error":
-                word = words[int(np.argmin(known))]
+            if self.fallback == "lower" and places.min(initial=0) < 0:
+                again = np.flatnonzero(places < 0)
+                places[again] = self.table.rows([words[k].lower() for k in again.tolist()])
+            lost = places < 0
+            rows = np.asarray(self.table.vectors[places], dtype=np.float32)  # for -1 the last one, replaced below
+        if lost.any():
+            rows[lost] = self.table.mean if self.unknown_words == "mean" else 0
+            if self.unknown_words == "error":
+                word = words[int(np.argmax(lost))]
                 raise InputError(f"{self.source}: no vector for {word!r}; choose unknown='zero' or 'mean' to go on")
         return rows
 
@@ -157,10 +178,6 @@ class StaticRunner(BatchRunner):
         self.encoder = encoder
 
     def stack(self, sentences: Sequence[Sentence]) -> LayerStack:
-        with self.encoder.turn:
-            return self._stack(sentences)
-
-    def _stack(self, sentences: Sequence[Sentence]) -> LayerStack:
         words = [word for sentence in sentences for word in sentence.tokens]
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)  # (B,)
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)

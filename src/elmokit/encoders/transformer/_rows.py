@@ -29,12 +29,18 @@ class Hidden(NamedTuple):
     begins: list[int]
 
 
-def padded(network: nn.Module, rows: Rows, *, filler: int) -> Hidden:
-    """The rows one below the other. Layer 0 are the embeddings."""
+def padded(network: nn.Module, rows: Rows, *, filler: int, left_only: bool = False) -> Hidden:
+    """The rows one below the other. Layer 0 are the embeddings.
+
+    What a network that looks to the left makes of the padding behind a row changes nothing in the row. In float64 it
+    gets no mask of it: transformers before 5 cannot make one.
+    """
     longest = max(map(len, rows))
     device = _place(network)
     ids = torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows], device=device)  # (b, s)
     real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)  # (b, s)
+    if left_only and next(network.parameters()).dtype == torch.float64:
+        real = torch.ones_like(real)
     return Hidden(_run(network, input_ids=ids, attention_mask=real), [longest * k for k in range(len(rows))])
 
 

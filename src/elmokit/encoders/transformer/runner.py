@@ -112,7 +112,9 @@ class TransformerRunner(BatchRunner):
                 yield Row([*before, *ids[window.begin : window.end], *after], mine)
 
     def _run(self, rows: list[list[int]]) -> Hidden:
-        return self.long_row(rows) if self.long_row else padded(self.network, rows, filler=self.cutter.filler)
+        if self.long_row:
+            return self.long_row(rows)
+        return padded(self.network, rows, filler=self.cutter.filler, left_only=self.left_only)
 
     def _batches(self, rows: list[Row]) -> Iterator[list[Row]]:
         """Rows come sorted by length; as many of them together as the device likes."""
