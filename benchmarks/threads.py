@@ -7,7 +7,7 @@ vocabulary. Each round runs all requests by one thread and then by all threads, 
 one thread is busy for 0.2 seconds; the clock starts when all threads have. The ratio is taken within a round, and the
 median counts. "CPU" is the processors' time for the same work, as a multiple of one
 thread's: what waiting for each other costs, on a busy machine too. Exits with 1 where the threads get less done than
-one (ratio below 0.95).
+one (ratio below 0.95). "Python alone" holds the interpreter all the time: what its hand-over costs whatever is called.
 """
 
 import argparse
@@ -98,6 +98,7 @@ def objects(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[Call, Callab
         export_onnx(load_pretrained(), folder / "onnx")
         return OnnxElmo(folder / "onnx").encode_tokens, lambda: None
 
+    yield "Python alone", lambda: (lambda given: [[word.lower() for word in tokens] for tokens in given], lambda: None)
     for dtype in ("default", "float32", "bfloat16"):
         yield f"Elmo {dtype}", lambda dtype=dtype: elmo(dtype)  # type: ignore[misc]
     yield "Static", static
