@@ -1,19 +1,27 @@
 """Is the GPU fed? From text to numbers in host memory and in files, and what the whole waits for.
 
     python benchmarks/feed.py                                      on a GPU: original size, random weights, bfloat16
+    python benchmarks/feed.py --alone --device cpu                 the calling process by itself: no network is run
     python benchmarks/feed.py --device cpu --size tiny --tokens 60000 --stream-tokens 60000        to try it
 
 Rows, as they come: ids to all layers on the device; sentences to arrays in host memory (`Encoder.stream`); a text file
-to Parquet and HDF5, as `elmokit embed` does it, with processes that cut the text and one that writes the file. To host
-memory the second pass counts: in the first, kernels are compiled and page-locked memory is got. A file is made of less
-text before; "without the start" is the rate of what the larger text has more. `waits` are seconds of the process that
-calls the GPU: for text that is cut, for the GPU, for the log on the disk, and in the end for the file. Where they are
-small, that process itself is the limit. Files go to `--folder`; what that disk writes a second is printed first.
+to Parquet and HDF5, as `elmokit embed` does it, with processes that cut the text. To host memory the first pass does
+not count: kernels are compiled, and page-locked memory is got. A file is made of less text before; "without the start"
+is the rate of what the larger text has more.
+
+`waits` are seconds of the thread that calls the GPU: for text that is cut, for the GPU, for the thread that writes, and
+for the end of the file. `busy` are seconds in which the others were at work: `write` and `sync` in the system's calls
+of these names, `columns` in the rest of what the writing thread does. `GPU` is the share of the time in which it ran
+something, by nvidia-smi. `bound` is what the run was waiting for: the GPU if it was busy for most of the time; else the
+largest of the waits, the disk where the writing thread was in the system's calls; else the calling thread. Files go to
+`--folder`; what that disk takes a second is printed first.
 """
 
 import argparse
 import json
 import os
+import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+BATCH = 32_768  # positions, as on a GPU
 
 
 def main() -> None:
@@ -44,6 +53,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--files", nargs="*", default=["float16.parquet", "float32.parquet", "float16.h5", "float32.h5"]
     )
+    parser.add_argument("--alone", action="store_true", help="the calling process by itself: no network is run")
     parser.add_argument("--folder", type=Path, help="where files are written; default: the system's for such")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
@@ -56,7 +66,10 @@ def run(given: argparse.Namespace, folder: Path) -> None:
     from elmokit.encoders import Elmo
     from elmokit.formats.ahead import available_workers
 
-    elmo = Elmo(make_model(given.size), device=given.device, dtype=given.dtype)
+    if given.alone:
+        elmo = stand_in(Elmo)
+    else:
+        elmo = Elmo(make_model(given.size), device=given.device, dtype=given.dtype)
     workers = max(available_workers() // 2, 1) if given.workers is None else given.workers
     where = torch.cuda.get_device_name() if elmo.device.type == "cuda" else "CPU"
     print(f"{where}, {os.cpu_count()} cores, torch {torch.__version__}, {elmo.arithmetic}, width {elmo.width}")
@@ -85,6 +98,25 @@ def run(given: argparse.Namespace, folder: Path) -> None:
         many, seconds, more = to_file(elmo, text, path, vectors, workers)
         more["without the start"] = f"{(many - few) / max(seconds - start, 1e-9):,.0f}"
         report(f"text to {suffix}, average, {vectors}", many, seconds, **more)
+
+
+def stand_in(kind: Any) -> Any:
+    """A model on a CPU that is called as one on a GPU is, whose network does nothing and takes no time."""
+    import torch
+
+    from elmokit.nn.bilm import BiLM, BiLMConfig
+    from elmokit.nn.char_cnn import TokenEncoderConfig
+    from elmokit.nn.lstm import LstmConfig
+    from elmokit.weights import Pretrained
+
+    tokens = TokenEncoderConfig(projection_dim=4, n_highway=1)
+    model = BiLM(BiLMConfig(tokens=tokens, lstm=LstmConfig(8, 4))).requires_grad_(False)
+    elmo = kind(Pretrained.of(model), device="cpu", dtype="float32")
+    runner = elmo.placed()
+    runner.apart = True
+    runner.bilm.run = lambda x, steps, state, keep=None: ([x, x], state)
+    runner._encode_rows = lambda rows: torch.zeros(len(rows), 4)
+    return elmo
 
 
 def make_model(size: str) -> Any:
@@ -155,16 +187,18 @@ def to_memory(elmo: Any, layers: str, tokens: int, report: Callable[..., None]) 
     from inference_gpu import sentences
 
     text = sentences(max(tokens // 25, 1), low=5, high=45, seed=1)
-    words, took = sum(map(len, text)), []
-    for _ in range(2):
+    random.Random(0).shuffle(text)
+    words, runs = sum(map(len, text)), []
+    for _ in range(3):
         elmo.forget_words()
-        with waits() as waited:
-            begin = time.perf_counter()
-            for _ in elmo.stream(text, layers=layers):
+        with watched(elmo) as seen:
+            for _ in elmo.stream(text, layers=layers, batch_tokens=BATCH if elmo.placed().apart else None):
                 pass
-            took.append(time.perf_counter() - begin)
-    first = f"{words / took[0]:,.0f}"
-    report(f"sentences to host memory, layers {layers}", words, took[1], waits=waited, **{"first pass": first})
+        runs.append(seen)
+    best = min(runs[1:], key=lambda seen: seen["seconds"])
+    first = f"{words / runs[0]['seconds']:,.0f}"
+    seconds = best.pop("seconds")
+    report(f"sentences to host memory, layers {layers}", words, seconds, **best, **{"first pass": first})
 
 
 def cut_alone(elmo: Any, text: Path, report: Callable[..., None]) -> None:
@@ -184,54 +218,105 @@ def to_file(elmo: Any, text: Path, path: Path, vectors: Any, workers: int) -> tu
     from elmokit.store import StoreOptions, write_vectors
 
     cpu = os.times()
-    begin = time.perf_counter()
-    with waits() as waited, Cutters(elmo.tokenizer, workers=workers) as cutters:
+    with watched(elmo) as seen, Cutters(elmo.tokenizer, workers=workers) as cutters:
         sentences = read_sentences(text, tokenizer=elmo.tokenizer, cutters=cutters)
-        options = StoreOptions(vectors=vectors)
+        options = StoreOptions(vectors=vectors, batch_tokens=BATCH if elmo.placed().apart else None)
         done = write_vectors(elmo, sentences, path, options=options, overwrite=True, beside=workers > 0)
-    seconds = time.perf_counter() - begin
+    seconds = seen.pop("seconds")
     now = os.times()
     size = path.stat().st_size
     path.unlink()
     cores = (now.user + now.system - cpu.user - cpu.system) / seconds
     more = (now.children_user + now.children_system - cpu.children_user - cpu.children_system) / seconds
-    said = {"MB/s": f"{size / seconds / 1e6:,.0f}", "cores": f"{cores:.1f} + {more:.1f}", "waits": waited}
-    return done.tokens, seconds, said
+    return done.tokens, seconds, {"MB/s": f"{size / seconds / 1e6:,.0f}", "cores": f"{cores:.1f} + {more:.1f}", **seen}
 
 
 @contextmanager
-def waits() -> Iterator[dict[str, float]]:
-    """Seconds that the calling process spends in waiting for others, by what it waits for."""
+def watched(elmo: Any) -> Iterator[dict[str, Any]]:
+    """Where the time of the block goes; see the top of this file."""
     from elmokit.encoders._transfers import Piece
     from elmokit.formats.ahead import Cutters
-    from elmokit.store._finish import Follower
-    from elmokit.store.write import LogWriter
+    from elmokit.store import _growing as growing
+    from elmokit.store._draft import Draft
 
-    found: dict[str, float] = {}
-    usual = []
-    for owner, name, what in (
-        (Cutters, "_result", "text"),
-        (Piece, "landed", "GPU"),
-        (LogWriter, "_settle", "log"),
-        (Follower, "finish", "file"),
-    ):
-        function = getattr(owner, name)
-        usual.append((owner, name, function))
-
-        @wraps(function)
-        def timed(*args: Any, function: Any = function, what: str = what, **options: Any) -> Any:
-            begin = time.perf_counter()
-            try:
-                return function(*args, **options)
-            finally:
-                found[what] = round(found.get(what, 0.0) + time.perf_counter() - begin, 3)
-
-        setattr(owner, name, timed)
+    found: dict[str, Any] = {}
+    waits: dict[str, float] = {}
+    busy: dict[str, float] = {}
+    places = [
+        (Cutters, "_result", "text", waits),
+        (Piece, "landed", "GPU", waits),
+        (growing.GrowingWriter, "_settle", "writer", waits),
+        (growing.GrowingFile, "finish", "end", waits),
+        (growing.GrowingFile, "add", "columns", busy),
+        (Draft, "_put", "write", busy),
+        (growing.GrowingFile, "commit", "sync", busy),
+    ]
+    usual = [(owner, name, getattr(owner, name)) for owner, name, _, _ in places]
+    for owner, name, what, times in places:
+        setattr(owner, name, timed(getattr(owner, name), what, times))
+    own = time.thread_time()
     try:
-        yield found
+        with gpu_use(elmo) as used:
+            begin = time.perf_counter()
+            yield found
+            seconds = time.perf_counter() - begin
     finally:
         for owner, name, function in usual:
             setattr(owner, name, function)
+    busy["columns"] = max(busy.get("columns", 0.0) - busy.get("write", 0.0), 0.0)
+    busy["calling thread"] = time.thread_time() - own
+    found["seconds"] = seconds
+    found["bound"] = bound(seconds, waits, busy, used)
+    found["waits"] = {what: round(took, 2) for what, took in waits.items()}
+    found["busy"] = {what: round(took, 2) for what, took in busy.items()}
+    if used:
+        found["GPU"] = f"{sum(used) / len(used):.0f}%"
+
+
+def bound(seconds: float, waits: dict[str, float], busy: dict[str, float], used: list[float]) -> str:
+    if used and sum(used) / len(used) > 80:
+        return "GPU"
+    caller = seconds - sum(waits.values())
+    most = max(waits, key=lambda what: waits[what], default="")
+    if not most or caller > waits[most]:
+        return "calling thread"
+    if most == "writer":
+        system = busy.get("write", 0.0) + busy.get("sync", 0.0)
+        return "disk" if system > busy["columns"] else "writer"
+    return {"text": "cutting", "end": "end of the file"}.get(most, most)
+
+
+def timed(function: Any, what: str, times: dict[str, float]) -> Any:
+    @wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return function(*args, **options)
+        finally:
+            times[what] = times.get(what, 0.0) + time.perf_counter() - begin
+
+    return run
+
+
+@contextmanager
+def gpu_use(elmo: Any) -> Iterator[list[float]]:
+    """The GPU's use in percent, several times a second; empty where it cannot be known."""
+    found: list[float] = []
+    if elmo.device.type != "cuda":
+        yield found
+        return
+    command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
+    try:
+        asking = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        yield found
+        return
+    try:
+        yield found
+    finally:
+        asking.terminate()
+        said, _ = asking.communicate()
+        found += [float(line.split(",")[0]) for line in said.splitlines() if line.strip().replace(".", "").isdigit()]
 
 
 if __name__ == "__main__":

@@ -186,12 +186,16 @@ class ByteStream(io.BufferedReader):
 
     def __init__(self, stream: "_Guarded", file: io.BufferedIOBase) -> None:
         super().__init__(stream, _BUFFER_BYTES)
-        self.file = file
+        self.file, self.guarded = file, stream
+        self._known, self._reads = 0, -1
 
     @property
     def consumed(self) -> int:
         """Bytes of the file, compressed as it is, that have been read; 0 where that cannot be known."""
-        return self.file.tell() if self.file.seekable() else 0
+        if self._reads != self.guarded.reads:  # asked for at every line, and to ask the system takes long
+            self._reads = self.guarded.reads
+            self._known = self.file.tell() if self.file.seekable() else 0
+        return self._known
 
 
 class _Rejoined(io.RawIOBase):
@@ -216,11 +220,13 @@ class _Guarded(io.RawIOBase):
 
     def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
         self.stream, self.name = stream, name
+        self.reads = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        self.reads += 1
         try:
             taken = self.stream.read1(len(buffer))
         except _DAMAGE as error:

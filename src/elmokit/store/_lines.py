@@ -63,7 +63,10 @@ class SentenceLines:
 
     def json_size(self) -> int:
         """Bytes of `json_pieces`."""
-        return sum(len(piece) for piece in self.json_pieces())
+        lines = np.flatnonzero(self.last)
+        sizes = np.concatenate([np.zeros(0, np.int32), *self._sizes])[lines]
+        digits = sum(int(np.count_nonzero(lines >= 10**power)) for power in range(1, 19)) + len(lines)
+        return 2 + int(sizes.sum(dtype=np.int64)) + digits + 4 * len(lines) + 2 * max(len(lines) - 1, 0)
 
     def json_pieces(self) -> Iterator[bytes]:
         """A JSON object from each sentence to the last line that it stands on, as a string; ASCII."""

@@ -132,7 +132,9 @@ class WordCache:
         """The vectors of distinct words (U, P); `encode` is asked for those not known."""
         known, slots, missing = [], [], []
         with self.turn:
-            for k, word in enumerate(words):
+            if not self.slots:
+                missing.extend(range(len(words)))
+            for k, word in enumerate(words if self.slots else ()):
                 slot = self.slots.pop(word, None)
                 if slot is None:
                     missing.append(k)
@@ -146,24 +148,27 @@ class WordCache:
             found = take_rows(self.table, self._on_device(slots)) if slots else self.table[:0]
         if not missing:
             return found
-        fresh = encode([words[k] for k in missing])  # (M, P)
+        new = [words[k] for k in missing] if known else words
+        fresh = encode(new)  # (M, P)
         if not known:
             vectors = fresh
         else:
             vectors = fresh.new_empty(len(words), fresh.shape[1])  # (U, P)
             put_rows(vectors, self._on_device(known), found)
             put_rows(vectors, self._on_device(missing), fresh)
-        self._keep([words[k] for k in missing][-self.capacity :], fresh[-self.capacity :])
+        self._keep(new[-self.capacity :], fresh[-self.capacity :])
         return vectors
 
     def _keep(self, words: Sequence[str], fresh: Tensor) -> None:
         """Give each new word a slot: an unused one, or that of the word not used for longest."""
         with self.turn:
             new = [k for k, word in enumerate(words) if word not in self.slots]  # else another thread was first
-            slots = []
-            for k in new:
-                size = len(self.slots)
-                slot = size if size < self.capacity else self.slots.pop(next(iter(self.slots)))
+            size = len(self.slots)
+            room = min(self.capacity - size, len(new))
+            slots = list(range(size, size + room))
+            self.slots.update(zip([words[k] for k in new[:room]], slots, strict=True))
+            for k in new[room:]:
+                slot = self.slots.pop(next(iter(self.slots)))
                 self.slots[words[k]] = slot
                 slots.append(slot)
             if len(new) < len(words):
