@@ -130,7 +130,9 @@ class WordCache:
 
     def vectors(self, words: Sequence[str], encode: Callable[[Sequence[str]], Tensor]) -> Tensor:
         """The vectors of distinct words (U, P); `encode` is asked for those not known."""
-        known, slots, missing = [], [], []
+        known: list[int] = []
+        slots: list[int] = []
+        missing: list[int] = []
         with self.turn:
             if not self.slots:
                 missing.extend(range(len(words)))
