@@ -42,6 +42,13 @@ def convert(
         list[str] | None,
         typer.Option(metavar="TEXT", help="With int4: choose the numbers for text like this; may be given again."),
     ] = None,
+    whiten: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Turn the vectors into a basis in which those of this text spread evenly; may be given again.",
+        ),
+    ] = None,
     cell_dim: Annotated[
         int | None, typer.Option(min=1, help="Make the LSTMs wider: cells in each. The model computes the same.")
     ] = None,
@@ -61,6 +68,7 @@ def convert(
         elmokit convert 144.zip english/ --licence cc-by-4.0 --language en
         elmokit convert my-elmo/ small/ --dtype int4 --softmax-words 30000
         elmokit convert my-elmo/ small/ --dtype int4 --calibrate corpus.txt
+        elmokit convert my-elmo/ even/ --whiten corpus.txt
         elmokit convert my-elmo/ for-allennlp/ --to official
         elmokit convert my-elmo/ wider/ --cell-dim 4096 --projection-dim 512
         elmokit convert ner-model/ small-ner/ --dtype int8
@@ -68,6 +76,9 @@ def convert(
     A conversion from official to elmokit's format and back gives the same weights, bit for bit, unless --dtype changes
     them. ELMoForManyLangs models cannot become official ones, since that format has no place for their
     dictionaries.
+
+    A whitened model predicts what it did before, but its vectors (of the LSTM layers) no longer lie along a few
+    directions, so that their cosines say more.
 
     A wider model predicts what the narrow one did, until `elmokit finetune` trains it further: new cells and numbers
     begin with fresh weights that nothing reads yet.
@@ -83,6 +94,7 @@ def convert(
     from elmokit.weights import Dtype, load_pretrained, save_pretrained
     from elmokit.weights.bundled import find_task_model
     from elmokit.weights.calibrate import first_sentences, input_moments
+    from elmokit.weights.whiten import whiten as make_even
     from elmokit.weights.widen import widen
 
     taken = [name for name in ("config.json", "options.json") if (output / name).exists()]
@@ -91,7 +103,8 @@ def convert(
     numbers: Dtype | None = None if dtype is None else dtype.value
     told = Console(highlight=False, stderr=True, soft_wrap=True)
     if is_task_model(folder := find_task_model(model)):
-        others = (options, vocabulary, revision, softmax_words, calibrate, cell_dim, projection_dim, licence, language)
+        others = (options, vocabulary, revision, softmax_words, calibrate, whiten, cell_dim)
+        others += (projection_dim, licence, language)
         if to is Target.official or any(others) or not softmax:
             raise WeightsError(f"{folder}: a task model; of the options, only --dtype and --overwrite fit it")
         convert_task_model(folder, output, dtype=numbers)
@@ -105,6 +118,8 @@ def convert(
         pretrained = pretrained.with_words(softmax_words)
     if cell_dim is not None or projection_dim is not None:
         pretrained = widen(pretrained, cell_dim=cell_dim, projection_dim=projection_dim)
+    if whiten:
+        pretrained = make_even(pretrained, input_moments(pretrained, first_sentences(pretrained, whiten)))
     moments = None
     if calibrate:
         if numbers != "int4" or to is Target.official:
