@@ -6,8 +6,7 @@ to that position alone: the backward kernel repeats the loop with the gradient m
 """
 # mypy: disable-error-code="no-untyped-def, misc, untyped-decorator"
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,13 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmokit.kernels import step_wanted
 from elmokit.kernels.char_cnn import Activation, Filter, word_lengths
 from elmokit.kernels.triton._pieces import tanh, within
-from elmokit.kernels.triton.pointwise import activation_backward
 
 
-@triton.jit(do_not_specialize=["U"])
+@triton.jit(do_not_specialize=["U", "first"])
 def char_cnn_kernel(
     runs, weight, bias, order, lengths, out, place, U, first,
     C: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, ALL: tl.constexpr,
@@ -75,7 +72,7 @@ def char_cnn_kernel(
         tl.store(place + near.to(tl.int64)[:, None] * ALL + (first + n)[None, :], where.to(tl.uint8), mask=live)
 
 
-@triton.jit(do_not_specialize=["U", "tiles"])
+@triton.jit(do_not_specialize=["U", "first", "tiles"])
 def char_cnn_backward_kernel(
     runs, weight, order, lengths, dout, place, dweight, druns, U, first, tiles,
     C: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, ALL: tl.constexpr,
@@ -155,33 +152,28 @@ class _CharCnn(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         table, out, ordered, runs, order, lengths, place, *flat = ctx.saved_tensors
-        d, dbias = activation_backward(d_out, out, ctx.activation)  # (U, sum n), (sum n,)
+        if ctx.activation == "tanh":
+            d = d_out * (1.0 - out * out)
+        else:
+            d = d_out.masked_fill(out <= 0, 0.0)  # (U, sum n)
+        d = d.contiguous()
         (U, C, E), (A, _) = runs.shape, table.shape
         druns = torch.zeros(U, C, E, dtype=torch.float32, device=runs.device)
+        dbias = d.sum(dim=0, dtype=torch.float32)  # (sum n,)
         grads: list[Tensor | None] = []
-        launches: list[Callable[[], object]] = []
-        sizes = [weight.numel() for weight in flat[::2]]
-        zeros = torch.zeros(sum(sizes), dtype=torch.float32, device=runs.device)
-        dws = torch.split(zeros, sizes)  # (width * E * n,) each
         first = 0
-        for weight, dw in zip(flat[::2], dws, strict=True):
+        for weight, bias in zip(flat[::2], flat[1::2], strict=True):
             n, _, width = weight.shape
+            dw = torch.zeros(width * E, n, dtype=torch.float32, device=weight.device)  # (width * E, n)
             BW, BN, BK = _blocks(n, width * E, runs.dtype)
             tiles = max(1, triton.cdiv(U, BW) * triton.cdiv(n, BN) // 1024)  # about a thousand programs share the words
             grid = (triton.cdiv(triton.cdiv(U, BW), tiles), triton.cdiv(n, BN), triton.cdiv(width * E, BK))
-            launches.append(partial(
-                char_cnn_backward_kernel[grid],
+            char_cnn_backward_kernel[grid](
                 runs, _flat_weight(weight, runs.dtype), order, lengths, d, place, dw, druns, U, first, tiles,
                 C=C, E=E, WIDTH=width, N=n, ALL=out.shape[1], PRECISION=_precision(runs.dtype),
                 BW=BW, BN=BN, BK=BK, num_warps=4 if BN * BK < 64 * 128 else 8, num_stages=2,
-            ))  # fmt: skip
-            first += n
-        _beside(launches, runs.device)
-        first = 0
-        for weight, bias, dw in zip(flat[::2], flat[1::2], dws, strict=True):
-            n, _, width = weight.shape
-            turned = dw.view(width, E, n).permute(2, 1, 0)  # (n, E, width)
-            grads.append(turned.to(weight.dtype, memory_format=torch.contiguous_format))
+            )  # fmt: skip
+            grads.append(dw.view(width, E, n).permute(2, 1, 0).to(weight.dtype))
             grads.append(dbias[first : first + n].to(bias.dtype))
             first += n
         dtable = torch.zeros(A, E, dtype=torch.float32, device=table.device)
@@ -204,37 +196,18 @@ def _forward(
     columns = sum(weight.shape[0] for weight in flat[::2])
     out = torch.empty(U, columns, dtype=table.dtype, device=table.device)  # (U, sum n)
     place = torch.empty(U, columns, dtype=torch.uint8, device=table.device) if save else None
-    launches: list[Callable[[], object]] = []
     first = 0
     for weight, bias in zip(flat[::2], flat[1::2], strict=True):
         n, _, width = weight.shape
         BW, BN, BK = _blocks(n, width * E, table.dtype)
-        launches.append(partial(
-            char_cnn_kernel[(triton.cdiv(U, BW), triton.cdiv(n, BN))],
+        char_cnn_kernel[(triton.cdiv(U, BW), triton.cdiv(n, BN))](
             runs, _flat_weight(weight, table.dtype), bias, order, lengths, out, place, U, first,
             C=C, E=E, WIDTH=width, N=n, ALL=columns, TANH=activation == "tanh", SAVE=save,
             FAST=table.dtype != torch.float32 and not triton.knobs.runtime.interpret,
             PRECISION=_precision(table.dtype), BW=BW, BN=BN, BK=BK, num_warps=4, num_stages=3,
-        ))  # fmt: skip
+        )  # fmt: skip
         first += n
-    _beside(launches, table.device, wanted=save)
     return out, ordered, runs, order, lengths, place
-
-
-def _beside(launches: Sequence[Callable[[], object]], device: torch.device, *, wanted: bool = True) -> None:
-    """In training the narrow widths, which fill no GPU, run in another stream beside the last two, the widest."""
-    if not (wanted and device.type == "cuda" and step_wanted()):
-        for launch in launches:
-            launch()
-        return
-    here, other = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    other.wait_stream(here)
-    with torch.cuda.stream(other):
-        for launch in launches[:-2]:
-            launch()
-    for launch in launches[-2:]:
-        launch()
-    here.wait_stream(other)
 
 
 def _flat_weight(weight: Tensor, dtype: torch.dtype) -> Tensor:

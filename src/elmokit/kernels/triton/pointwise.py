@@ -11,9 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmokit.kernels import step_wanted
-from elmokit.kernels.char_cnn import Activation
-
 COLUMNS = 512  # of a row that a program takes at a time
 SUMMED = 64  # rows whose gradients a program of the highway adds up for the biases
 
@@ -56,42 +53,6 @@ def highway_backward_kernel(
     spot = tl.program_id(0) * F + col
     tl.store(sums + spot, of_transform, mask=col < F)
     tl.store(sums + tl.num_programs(0) * F + spot, of_gate, mask=col < F)
-
-
-@triton.jit(do_not_specialize=["n"])
-def activation_backward_kernel(
-    d_out, out, d, sums, n, F: tl.constexpr, TANH: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BF: tl.constexpr
-):  # fmt: skip
-    """d = d_out times the activation's slope at its output, (n, F); sums over ROWS rows: (., F)."""
-    col = tl.program_id(1) * BF + tl.arange(0, BF)
-    total = tl.zeros((BF,), tl.float32)
-    for start in range(0, ROWS, BM):
-        row = tl.program_id(0) * ROWS + start + tl.arange(0, BM)
-        live = (row < n)[:, None] & (col < F)[None, :]
-        at = row.to(tl.int64)[:, None] * F + col[None, :]
-        slope = tl.load(d_out + at, mask=live, other=0.0).to(tl.float32)
-        y = tl.load(out + at, mask=live, other=0.0).to(tl.float32)
-        if TANH:
-            slope *= 1.0 - y * y
-        else:
-            slope = tl.where(y > 0.0, slope, 0.0)
-        tl.store(d + at, slope.to(d.dtype.element_ty), mask=live)
-        total += tl.sum(slope, axis=0)
-    tl.store(sums + tl.program_id(0) * F + col, total, mask=col < F)
-
-
-def activation_backward(d_out: Tensor, out: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
-    """The gradient (n, F) before a ReLU or tanh with this output, and its sum over n in float32."""
-    if not step_wanted():
-        d = d_out * (1.0 - out * out) if activation == "tanh" else d_out.masked_fill(out <= 0, 0.0)
-        return d.contiguous(), d.sum(dim=0, dtype=torch.float32)
-    (n, F), d = out.shape, torch.empty_like(out)
-    parts, block = triton.cdiv(n, SUMMED), min(256, max(16, triton.next_power_of_2(F)))
-    sums = torch.empty(parts, F, dtype=torch.float32, device=out.device)
-    activation_backward_kernel[(parts, triton.cdiv(F, block))](
-        d_out.contiguous(), out, d, sums, n, F=F, TANH=activation == "tanh", ROWS=SUMMED, BM=8, BF=block, num_warps=4
-    )
-    return d, sums.sum(dim=0)
 
 
 class FusedHighway(torch.autograd.Function):
