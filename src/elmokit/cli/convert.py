@@ -103,9 +103,9 @@ def convert(
     numbers: Dtype | None = None if dtype is None else dtype.value
     told = Console(highlight=False, stderr=True, soft_wrap=True)
     if is_task_model(folder := find_task_model(model)):
-        others = (options, vocabulary, revision, softmax_words, calibrate, whiten, cell_dim)
-        others += (projection_dim, licence, language)
-        if to is Target.official or any(others) or not softmax:
+        of_models = (options, vocabulary, revision, licence, language)
+        changes = (softmax_words, calibrate, whiten, cell_dim, projection_dim)
+        if to is Target.official or any(of_models) or any(changes) or not softmax:
             raise WeightsError(f"{folder}: a task model; of the options, only --dtype and --overwrite fit it")
         convert_task_model(folder, output, dtype=numbers)
         told.print(f"{folder} is now {output} ({decimal(size_of(output))})", markup=False)

@@ -55,4 +55,5 @@ def _evening(moment: Tensor) -> Tensor:
     if not strengths[-1] > 0:
         raise WeightsError("the vectors of this text are all zero, so nothing says how they spread")
     strengths = strengths.clamp_min(LEAST * strengths[-1])
-    return (strengths.sum() / len(strengths)).sqrt() * (directions * strengths.rsqrt()) @ directions.mT
+    found: Tensor = strengths.mean().sqrt() * (directions * strengths.rsqrt()) @ directions.mT
+    return found
