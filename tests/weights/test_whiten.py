@@ -67,6 +67,19 @@ def test_predictions_stay_and_vectors_spread(tmp_path: Path) -> None:
         np.testing.assert_allclose(second.backward, first.backward, atol=1e-3)
 
 
+def test_half_the_strength_is_halfway(tmp_path: Path) -> None:
+    before = trained_like()
+    found = {}
+    for strength in (0.0, 0.5, 1.0):
+        folder = tmp_path / str(strength)
+        save_pretrained(whiten(before, moments(before), strength=strength), folder)
+        found[strength] = spread(lstm_rows(folder))
+    assert found[0.0] > 1.2 * found[0.5] > 1.2 * 1.2 * found[1.0]
+    unchanged = whiten(before, moments(before), strength=0.0)
+    for name, values in before.tensors.items():
+        torch.testing.assert_close(unchanged.tensors[name], values.float(), rtol=0, atol=1e-6)
+
+
 def test_token_vectors_stay() -> None:
     before = trained_like()
     after = whiten(before, moments(before))

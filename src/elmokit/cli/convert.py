@@ -49,6 +49,10 @@ def convert(
             help="Turn the vectors into a basis in which those of this text spread evenly; may be given again.",
         ),
     ] = None,
+    whiten_strength: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="With --whiten: from 0 (no change) to 1 (all directions equally strong)."),
+    ] = 1.0,
     cell_dim: Annotated[
         int | None, typer.Option(min=1, help="Make the LSTMs wider: cells in each. The model computes the same.")
     ] = None,
@@ -119,7 +123,8 @@ def convert(
     if cell_dim is not None or projection_dim is not None:
         pretrained = widen(pretrained, cell_dim=cell_dim, projection_dim=projection_dim)
     if whiten:
-        pretrained = make_even(pretrained, input_moments(pretrained, first_sentences(pretrained, whiten)))
+        seen = input_moments(pretrained, first_sentences(pretrained, whiten))
+        pretrained = make_even(pretrained, seen, strength=whiten_strength)
     moments = None
     if calibrate:
         if numbers != "int4" or to is Target.official:

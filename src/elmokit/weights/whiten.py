@@ -20,9 +20,10 @@ LEAST = 1e-4  # a direction counts as no weaker than this share of the strongest
 
 
 @torch.no_grad()
-def whiten(pretrained: Pretrained, moments: Mapping[str, Tensor]) -> Pretrained:
+def whiten(pretrained: Pretrained, moments: Mapping[str, Tensor], *, strength: float = 1.0) -> Pretrained:
     """The model in the basis in which these second moments, of `weights.calibrate`, are the same in all directions.
 
+    With a `strength` below 1, each direction's moment M becomes M to the power of 1 - strength, times a number.
     Vectors keep their mean square. Numbers that the model clips are clipped in the new basis, which may differ there.
     """
     config, source = pretrained.config, pretrained.source or "the model"
@@ -32,7 +33,7 @@ def whiten(pretrained: Pretrained, moments: Mapping[str, Tensor]) -> Pretrained:
     if softmax is not None and not isinstance(softmax, SoftmaxTensors):
         raise WeightsError(f"{source}: has an adaptive softmax, which whitening does not know; leave it out")
     read = [moments[f"lstm.{k}.weight_x"].sum(dim=0) for k in range(1, config.n_layers)]  # each (P, P)
-    by = _evening(torch.stack([*read, moments["softmax.weight"]]).sum(dim=0).double())  # (P, P), symmetric
+    by = _evening(torch.stack([*read, moments["softmax.weight"]]).sum(dim=0).double(), strength)
     back = torch.linalg.inv(by)
 
     def change(name: str, values: Tensor) -> Tensor:
@@ -49,11 +50,12 @@ def whiten(pretrained: Pretrained, moments: Mapping[str, Tensor]) -> Pretrained:
     return replace(pretrained, tensors=tensors, softmax=softmax, format=None, stored=None)
 
 
-def _evening(moment: Tensor) -> Tensor:
-    """The symmetric matrix A for which A M A has the same value in all directions and M's trace."""
+def _evening(moment: Tensor, strength: float) -> Tensor:
+    """The symmetric matrix A (P, P) for which A M A has M's directions and trace, and evener values."""
     strengths, directions = torch.linalg.eigh(moment)
     if not strengths[-1] > 0:
         raise WeightsError("the vectors of this text are all zero, so nothing says how they spread")
     strengths = strengths.clamp_min(LEAST * strengths[-1])
-    found: Tensor = strengths.mean().sqrt() * (directions * strengths.rsqrt()) @ directions.mT
+    scale = (strengths.sum() / strengths.pow(1 - strength).sum()).sqrt()
+    found: Tensor = scale * (directions * strengths.pow(-strength / 2)) @ directions.mT
     return found
