@@ -58,7 +58,7 @@ class Arm:
         assert (lanes, most) == (4, MOST[variant])
         never: Any = None
         told = (lambda: lanes), (lambda: most), (lambda: 0)
-        self.library = CLibrary(variant, *told, never, never, never, never, table, never)
+        self.library = CLibrary(variant, *told, never, never, never, never, table, never, never)
 
     def call(self, parts: Sequence[bytes]) -> np.ndarray[Any, np.dtype[np.float32]]:
         (self.folder / "in").write_bytes(b"".join(parts))

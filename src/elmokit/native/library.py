@@ -27,7 +27,9 @@ ARGUMENTS: dict[str, list[Any]] = {
     "lay_out": [WHOLE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE, PLACE],
     "table": [WHOLE, WHOLE, WHOLE, WHOLE, PLACE, PLACE, PLACE],
     "crc32": [PLACE, ctypes.c_int64, PLACE],
+    "rows": [WHOLE, ctypes.c_int64, ctypes.c_int64, PLACE, PLACE, PLACE],
 }
+SHORT = ("rows",)  # functions that keep Python's lock: handing it over would take longer than they do
 COMMAND = f"python {build.__file__}"
 
 
@@ -45,6 +47,7 @@ class CLibrary:
     elmokit_lay_out: Callable[..., int]
     elmokit_table: Callable[..., int]
     elmokit_crc32: Callable[..., int]
+    elmokit_rows: Callable[..., int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,10 @@ def _chosen(loaded: ctypes.CDLL) -> Compiled:
     functions = [getattr(loaded, f"elmokit_{name}_{wanted}") for name in ARGUMENTS]
     for function, arguments in zip(functions, ARGUMENTS.values(), strict=True):
         function.argtypes, function.restype = arguments, WHOLE
+    for name, arguments in ((name, ARGUMENTS[name]) for name in SHORT):
+        held_on = ctypes.PYFUNCTYPE(WHOLE, *arguments)
+        place = ctypes.cast(getattr(loaded, f"elmokit_{name}_{wanted}"), PLACE).value
+        functions[list(ARGUMENTS).index(name)] = held_on(place)
     return Compiled(CLibrary(wanted, *functions))
 
 

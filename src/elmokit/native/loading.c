@@ -122,3 +122,17 @@ int32_t OWN(table)(int32_t A, int32_t E, int32_t n, int32_t width, const float *
     free(near);
     return 0;
 }
+
+/* Rows of `size` bytes at these places of a table of V, one after another; zeros where a place is negative. Returns how many are,
+ * or -1 where a place is not in the table. */
+int32_t OWN(rows)(int32_t n, int64_t V, int64_t size, const uint8_t *table, const int64_t *places, uint8_t *out) {
+    int32_t lost = 0;
+    for (int32_t k = 0; k < n; k++, out += size)
+        if (places[k] >= V)
+            return -1;
+        else if (places[k] < 0)
+            memset(out, 0, (size_t)size), lost++;
+        else
+            memcpy(out, table + places[k] * size, (size_t)size);
+    return lost;
+}

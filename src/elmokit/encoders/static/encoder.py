@@ -23,6 +23,7 @@ from elmokit.encoders.static.load import load_table, table_of
 from elmokit.encoders.static.table import WordTable
 from elmokit.errors import InputError
 from elmokit.layers import LayerStack, Vectors, unit_rows
+from elmokit.native.rows import take_or_zero
 from elmokit.text import Sentence, Tokenizer, load_tokenizer
 
 Unknown = Literal["zero", "mean", "error"]
@@ -157,11 +158,14 @@ class Static(Encoder):
             rows[~lost] = [vector for vector in found if vector is not None] or rows[~lost]
         else:
             places = self.table.rows(words)
-            if self.fallback == "lower" and places.min(initial=0) < 0:
+            rows, missing = take_or_zero(self.table.vectors, places)
+            if missing and self.fallback == "lower":
                 again = np.flatnonzero(places < 0)
                 places[again] = self.table.rows([words[k].lower() for k in again.tolist()])
+                rows, missing = take_or_zero(self.table.vectors, places)
+            if not missing:
+                return rows
             lost = places < 0
-            rows = np.asarray(self.table.vectors[places], dtype=np.float32)  # for -1 the last one, replaced below
         if lost.any():
             rows[lost] = self.table.mean if self.unknown_words == "mean" else 0
             if self.unknown_words == "error":
