@@ -100,7 +100,7 @@ def _chosen(loaded: ctypes.CDLL) -> Compiled:
         function.argtypes, function.restype = arguments, WHOLE
     for name, arguments in ((name, ARGUMENTS[name]) for name in SHORT):
         held_on = ctypes.PYFUNCTYPE(WHOLE, *arguments)
-        place = ctypes.cast(getattr(loaded, f"elmokit_{name}_{wanted}"), PLACE).value
+        place = ctypes.cast(getattr(loaded, f"elmokit_{name}_{wanted}"), PLACE).value or 0
         functions[list(ARGUMENTS).index(name)] = held_on(place)
     return Compiled(CLibrary(wanted, *functions))
 
