@@ -9,12 +9,11 @@ of the file is written when all chunks are there.
 import json
 import os
 from base64 import b64decode, b64encode
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from elmokit.native.checksums import crc32
 from elmokit.store import hdf5
 from elmokit.store._draft import Draft
 from elmokit.store._finish import KEY, Target
+from elmokit.store._handed import InOrder
 from elmokit.store._hdf5_file import FRONT, Hdf5Lines
 from elmokit.store._lines import SentenceLines
 from elmokit.store._parquet import ParquetGroups
@@ -169,37 +169,24 @@ class GrowingFile:
         return self.draft.path
 
 
-class GrowingWriter:
-    """Blocks and commits to a file, in order, by a thread of its own; another one waits for the disk.
-
-    What was handed over is written, even if the block of code that hands it over ends with an error.
-    """
+class GrowingWriter(InOrder):
+    """Blocks and commits to a file, by a thread of its own; another one waits for the disk."""
 
     def __init__(self, file: GrowingFile, committed: Callable[[Chunk], None]) -> None:
-        self.file, self.committed = file, committed
         self._thread, self._syncing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        self._under_way: deque[tuple[Chunk | None, Future[None]]] = deque()
-        self._failed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self._thread.shutdown()
-        self._syncing.shutdown()
-        with suppress(Exception) if kind is not None else nullcontext():
-            self._settle(0)
+        super().__init__(committed, self._thread, self._syncing)
+        self.file, self._failed = file, False
 
     def passed(self, chunk: Chunk) -> None:
         self.file.passed(Packed.of(chunk.sentences))
 
     def append(self, block: Block) -> None:
         self._settle(BLOCKS_AHEAD)
-        self._under_way.append((None, self._thread.submit(self._add, block)))
+        self._hand(self._thread.submit(self._add, block))
 
     def commit(self, chunk: Chunk) -> None:
         entry = self._thread.submit(self._entry)
-        self._under_way.append((chunk, self._syncing.submit(self._commit, entry, chunk)))
+        self._hand(self._syncing.submit(self._commit, entry, chunk), chunk)
 
     def _add(self, block: Block) -> None:
         if not self._failed:  # nothing may follow what is not whole
@@ -216,11 +203,3 @@ class GrowingWriter:
 
     def _commit(self, entry: "Future[bytes]", chunk: Chunk) -> None:
         self.file.commit(entry.result(), chunk)
-
-    def _settle(self, most: int) -> None:
-        """Waits until at most so much is under way, and says what was committed."""
-        while self._under_way and (len(self._under_way) > most or self._under_way[0][1].done()):
-            chunk, future = self._under_way.popleft()
-            future.result()
-            if chunk is not None:
-                self.committed(chunk)

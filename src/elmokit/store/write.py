@@ -5,10 +5,10 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from elmokit.formats.resumable import COUNT, SEVERAL, Chunk, Log, Summed, disk_e
 from elmokit.native.checksums import crc32
 from elmokit.store._finish import Follower, Target, make_file
 from elmokit.store._growing import BLOCKS_AHEAD, GrowingFile, GrowingWriter, can_grow, front_of, recover
+from elmokit.store._handed import InOrder
 from elmokit.store._parquet import load_pyarrow
 from elmokit.store._records import RecordBlock
 from elmokit.store._seal import BLANK, is_sealed
@@ -253,25 +254,13 @@ def _fill(
             done = 0
 
 
-class LogWriter:
-    """Blocks and commits to a log, in order, by a thread of its own; a second one sums them up meanwhile.
-
-    What was handed over is written, even if the block of code that hands it over ends with an error.
-    """
+class LogWriter(InOrder):
+    """Blocks and commits to a log, by a thread of its own; a second one sums them up meanwhile."""
 
     def __init__(self, log: Log, follower: Follower | None, committed: Callable[[Chunk], None]) -> None:
-        self.log, self.follower, self.committed = log, follower, committed
         self._thread, self._summing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        self._under_way: deque[tuple[Chunk | None, Future[None]]] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self._summing.shutdown()
-        self._thread.shutdown()
-        with suppress(Exception) if kind is not None else nullcontext():
-            self._settle(0)
+        super().__init__(committed, self._summing, self._thread)
+        self.log, self.follower = log, follower
 
     def passed(self, chunk: Chunk) -> None:
         """A chunk that the log has already."""
@@ -279,10 +268,10 @@ class LogWriter:
     def append(self, block: Block) -> None:
         self._settle(BLOCKS_AHEAD)
         packed = self._summing.submit(self._pack, block)
-        self._under_way.append((None, self._thread.submit(self._append, packed)))
+        self._hand(self._thread.submit(self._append, packed))
 
     def commit(self, chunk: Chunk) -> None:
-        self._under_way.append((chunk, self._thread.submit(self._commit, chunk)))
+        self._hand(self._thread.submit(self._commit, chunk), chunk)
 
     def _pack(self, block: Block) -> Summed:
         texts, tokens = list(map(line_of, block.sentences)), [sentence.tokens for sentence in block.sentences]
@@ -296,14 +285,6 @@ class LogWriter:
         self.log.commit(chunk.end)
         if self.follower is not None:
             self.follower.tell(self.log.end)
-
-    def _settle(self, most: int) -> None:
-        """Waits until at most so much is under way, and says what was committed."""
-        while self._under_way and (len(self._under_way) > most or self._under_way[0][1].done()):
-            chunk, future = self._under_way.popleft()
-            future.result()
-            if chunk is not None:
-                self.committed(chunk)
 
 
 def _count(report: StoreReport, sentences: Packed, encoder: Encoder) -> None:

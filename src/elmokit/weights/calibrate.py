@@ -58,7 +58,7 @@ def first_sentences(pretrained: Pretrained, sources: Sequence[str]) -> list[Sent
             found.append(sentence)
             tokens += len(sentence.tokens)
     if not found:
-        raise WeightsError(f"{', '.join(sources)}: no text to calibrate with")
+        raise WeightsError(f"{', '.join(sources)}: no text in it")
     return found
 
 
