@@ -6,7 +6,9 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +20,7 @@ import pytest
 from running import Process, Running, until
 
 from elmokit.errors import ElmokitError
-from elmokit.server import ServerSettings, serve
+from elmokit.server import ServerSettings, protocol, serve
 
 
 def raw(url: str) -> socket.socket:
@@ -283,6 +285,72 @@ def test_slow_senders_and_disconnects_hold_nobody_up(start: Callable[..., Runnin
     assert server.service.model.held == 0
 
 
+def test_a_request_that_does_not_come_is_given_up(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
+    server = start(settings=ServerSettings(timeout=0.5))
+    for sent in (b"", b"POST /v1/embeddings HTTP/1.1\r\nHos"):
+        with raw(server.url) as connection:
+            connection.sendall(sent)
+            assert connection.recv(1000) == b""
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with raw(server.url) as connection:
+        connection.sendall(head + b"Content-Length: 100\r\n\r\n{")
+        with connection.makefile("rb") as answer:
+            told = answer.read()  # up to the end of the connection
+    assert told.startswith(b"HTTP/1.1 408")
+    assert b"body has not come within 0.5 seconds" in told
+    with raw(server.url) as connection:  # between two requests, and behind a whole head, there is more time
+        for _ in range(2):
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+            time.sleep(0.6)
+
+
+def test_the_case_of_a_content_type_does_not_matter(server: Running) -> None:
+    headers = {"Content-Type": "Application/JSON; Charset=UTF-8"}
+    assert server.http.post("/v1/embeddings", content=b'{"input": "a"}', headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/predict", "/v1/perplexity"])
+def test_a_model_without_output_layer_predicts_nothing(server: Running, path: str) -> None:
+    answer = server.http.post(path, json={"input": "the ___"})
+    assert answer.status_code == 400
+    assert "'tiny' holds no output layer" in answer.json()["error"]["message"]
+
+
+def test_models_of_one_name_are_not_served(model_folder: Path) -> None:
+    with pytest.raises(ElmokitError, match="two models are named 'tiny'; give them as NAME=SOURCE"):
+        serve(ServerSettings(port=0), model=[str(model_folder), f"{model_folder.parent}/../tiny"], tell=print)
+
+
+def test_a_signal_in_the_middle_of_a_fork_reaches_the_new_worker(tmp_path: Path) -> None:
+    """The system is slow to fork a large process, and a signal that comes meanwhile is heard when that is done."""
+    program = tmp_path / "fork.py"
+    program.write_text(
+        "import os, signal, time\n"
+        "from elmokit.server.workers import Workers\n"
+        "fork = os.fork\n"
+        "def slow():\n"
+        "    pid = fork()\n"
+        "    if pid:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(0.1)\n"
+        "    return pid\n"
+        "os.fork = slow\n"
+        "def work(ready):\n"
+        "    ready()\n"
+        "    time.sleep(600)\n"
+        "Workers(work, 2).run(lambda: None)\n"
+    )
+    with subprocess.Popen([sys.executable, program]) as process:
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
 def test_binding_elsewhere_without_a_key_warns(process: Callable[..., Process]) -> None:
     server = process("--host", "0.0.0.0")
     assert "whoever reaches it may use it" in server.said
@@ -295,6 +363,8 @@ def test_binding_elsewhere_without_a_key_warns(process: Callable[..., Process]) 
         ({"host": "203.0.113.7"}, "cannot be listened on"),
         ({"task": ("nowhere",)}, "no task model"),
         ({"index": ("nowhere",)}, "holds no index"),
+        ({"task": ("a/ner", "b/ner")}, "two task models are named 'ner'"),
+        ({"index": ("x=a", "x=b")}, "two indexes are named 'x'"),
     ],
 )
 def test_what_cannot_be_served_is_told(changes: dict[str, Any], said: str, model_folder: Path) -> None:

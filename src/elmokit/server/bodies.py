@@ -38,9 +38,10 @@ class SafeRoute(APIRoute):
             safe, given = SafeRequest(request.scope, request.receive), None
             if safe.method == "POST":  # here and not inside `handle`, which would hide what is wrong
                 body = await safe.body()
-                if "json" in safe.headers.get("content-type", "json"):
+                stated = safe.headers.get("content-type", "json").lower()
+                if "json" in stated:
                     safe._json = parse(body)
-                if kind is not None and safe.headers.get("content-type", "").startswith("application/json"):
+                if kind is not None and stated.startswith("application/json"):
                     with suppress(ValidationError):  # then `handle` says what is wrong
                         given = kind.model_validate(safe._json)
             response: Response = await (handle(safe) if given is None else self.endpoint(given))

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import math
 import re
 import sys
 import time
@@ -132,6 +133,7 @@ class _Exchange:
                 raise ApiError(400, f"X-Request-Timeout is {given.decode('latin-1')!r}; expected seconds above 0")
             seconds = min(seconds, asked)
         self.timing.timeout, self.timing.ends = seconds, self.began + seconds
+        self.body.seconds, self.body.ends = seconds, self.timing.ends
 
     def _check(self) -> None:
         if (
@@ -253,13 +255,19 @@ class _Body:
     def __init__(self, receive: Any, most: int) -> None:
         self._receive, self.most = receive, most
         self.size, self.complete = 0, False
+        self.seconds = self.ends = math.inf  # that it may take, and of time.monotonic()
         self._complete, self._gone = asyncio.Event(), asyncio.Event()
 
     async def receive(self) -> Any:
         if self.complete:
             await self._gone.wait()
             return {"type": "http.disconnect"}
-        message = await self._receive()
+        try:
+            async with asyncio.timeout(max(self.ends - time.monotonic(), 0)):
+                message = await self._receive()
+        except TimeoutError:
+            told = f"the body has not come within {self.seconds:g} seconds"
+            raise ApiError(408, told, code="request_timeout", headers={"connection": "close"}) from None
         if message["type"] == "http.disconnect":
             self._end()
             raise GoneError

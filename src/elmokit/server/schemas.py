@@ -38,6 +38,7 @@ MEANINGS = {
     400: "The request is not understood.",
     401: "No valid key.",
     404: "No such model, task or index.",
+    408: "The body has not come before the deadline.",
     413: "Too much: a body, a text or a list over the limit.",
     429: "The queue is full; Retry-After says when to come again.",
     500: "The server failed.",

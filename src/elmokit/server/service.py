@@ -32,7 +32,7 @@ from elmokit.server.embedding import Embedding, Pooling, Shaping, lanes_of, run_
 from elmokit.server.errors import ApiError, LateError
 from elmokit.server.jobs import Call, Job, ModelThread
 from elmokit.server.settings import ServerSettings
-from elmokit.server.sources import load_indexed, load_task_model, named
+from elmokit.server.sources import all_named, load_indexed, load_task_model, named
 from elmokit.tasks.saved import TaskModel
 from elmokit.text import Sentence, Tokenizer
 
@@ -104,13 +104,12 @@ class Service:
     def load(cls, settings: ServerSettings, *, model: Sequence[str] = ()) -> "Service":
         """The models, task models and indexes that the settings name; `model` are encoders, the first the default."""
         device, dtype = settings.device, settings.dtype
-        encoders = {
-            name: load_encoder(source, device=device, dtype=dtype)
-            for name, source in (named(given) for given in model or (None,))
-        }
+        sources, tasks_at = all_named(model or (None,), "models"), all_named(settings.task, "task models")
+        indexes_at = all_named(settings.index, "indexes")
+        encoders = {name: load_encoder(source, device=device, dtype=dtype) for name, source in sources.items()}
         known = {encoder.fingerprint: encoder for encoder in encoders.values()}
-        tasks = {name: load_task_model(source or "", known, device) for name, source in map(named, settings.task)}
-        indexes = {name: Index.open(source or "") for name, source in map(named, settings.index)}
+        tasks = {name: load_task_model(source or "", known, device) for name, source in tasks_at.items()}
+        indexes = {name: Index.open(source or "") for name, source in indexes_at.items()}
         for index in indexes.values():
             if index.manifest.model not in {encoder.fingerprint for encoder in encoders.values()}:
                 name, source = named(index.manifest.source)
@@ -187,6 +186,8 @@ class Service:
                 encoder = self.encoders[name]
                 if not isinstance(encoder, Elmo):
                     raise ApiError(400, f"the model {name!r} is no language model; an ELMo is needed", param="model")
+                if encoder.pretrained.softmax is None:
+                    raise ApiError(400, f"the model {name!r} holds no output layer: it predicts nothing", param="model")
                 made = LanguageModel(encoder.pretrained, device=encoder.device, tokenizer=encoder.tokenizer)
                 self._language_models[name] = made
             return self._language_models[name]

@@ -1,6 +1,6 @@
 """What the flags of a server name: encoders, task models and indexes, each under a name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,16 @@ def named(given: str | None) -> tuple[str, str | None]:
     if equals and "/" not in name:
         return name, source
     return Path(given.partition(":")[2] or given).name or given, given
+
+
+def all_named(given: Iterable[str | None], what: str) -> dict[str, str | None]:
+    """Sources by their names, no two of which may be the same."""
+    found: dict[str, str | None] = {}
+    for name, source in map(named, given):
+        if name in found:
+            raise InputError(f"two {what} are named {name!r}; give them as NAME=SOURCE")
+        found[name] = source
+    return found
 
 
 def load_task_model(source: str, known: Mapping[str, Encoder], device: str) -> TaskModel[Any, Any]:

@@ -81,16 +81,20 @@ class Workers:
     def _fork(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        if pid := os.fork():
+        signals = signal.pthread_sigmask(signal.SIG_BLOCK, _signals())  # until the worker is known, and has its own
+        try:
+            if not (pid := os.fork()):
+                self._child(signals)
             self.alive[pid] = False
-        else:
-            self._child()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
 
-    def _child(self) -> NoReturn:
+    def _child(self, signals: "set[signal.Signals | int]") -> NoReturn:
         status = 1
         try:
             for number in _signals():
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             os.close(self._reading)
             self.work(lambda: _ignore(os.write(self._writing, os.getpid().to_bytes(8, "little"))))
             status = 0
