@@ -30,11 +30,15 @@ def test_layer_by_layer(cli: Cli, model_folder: Path) -> None:
 
 
 def test_every_place_of_the_word(cli: Cli, model_folder: Path) -> None:
-    done = cli("compare", "Bank by bank .", "the BANK", "--word", "bank", "--tokenized", "-m", model_folder)
-    assert [line.split()[:3] for line in done.out.splitlines()[-1:]] == [["1", "and", "2"]]
-    assert "the BANK" in done.out
-    twice = cli("compare", "a bank is a bank", "--word", "bank", "-m", model_folder)
+    given = ("compare", "Bank by bank .", "the BANK", "--word", "bank", "--tokenized", "-m", model_folder)
+    done = cli(*given)
+    shown = done.out.splitlines()
+    assert shown[:3] == ["1  Bank by bank .", "2  Bank by bank .", "3  the BANK"], "in any case"
+    assert [line.split()[:3] for line in shown[-3:]] == [[a, "and", b] for a, b in ("12", "13", "23")]
+    assert "'bank' is not a word of sentence 2; its words are: the BANK" in cli(*given, "--match-case").err
+    twice = cli("compare", "a bank is a bank, Bank", "--word", "bank", "--match-case", "-m", model_folder)
     assert "1 and 2" in twice.out
+    assert "3" not in twice.out.split("places")[0]
 
 
 def test_a_word_that_is_not_there(cli: Cli, model_folder: Path) -> None:

@@ -78,6 +78,8 @@ def test_a_word_in_two_contexts(full: Running) -> None:
     assert told["data"][0]["position"] == [1, 1]
     assert told["data"][0]["cosines"]["token"] == pytest.approx(1)
     assert full.http.post("/v1/compare", json={"input": ["A cat."], "word": "dog"}).status_code == 400
+    assert len(ok(full, "/v1/compare", input=["Bank on a bank.", "A bank."], word="bank")["data"]) == 3
+    assert len(ok(full, "/v1/compare", input=["Bank on a bank.", "A bank."], word="bank", match_case=True)["data"]) == 1
 
 
 def test_task_models(full: Running, world: World) -> None:

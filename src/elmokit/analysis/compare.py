@@ -21,9 +21,9 @@ class WordComparison(NamedTuple):
     cosines: dict[str, float]
 
 
-def find_word(sentences: Sequence[Sentence], word: str) -> list[Place]:
-    """Every place of the word: as spelled if it is there, else in any case. Each sentence must have one."""
-    places = [(s, t) for s, sentence in enumerate(sentences) for t in _occurrences(sentence, word, s)]
+def find_word(sentences: Sequence[Sentence], word: str, *, match_case: bool = False) -> list[Place]:
+    """Every place of the word, in any case unless `match_case`. Each sentence must have one."""
+    places = [(s, t) for s, sentence in enumerate(sentences) for t in _occurrences(sentence, word, s, match_case)]
     if len(places) < 2:
         raise InputError(f"{word!r} occurs only once; give two sentences with it, or one that has it twice")
     return places
@@ -44,9 +44,10 @@ def compare_word(
     return found
 
 
-def _occurrences(sentence: Sentence, word: str, number: int) -> list[int]:
-    exact = [t for t, token in enumerate(sentence.tokens) if token == word]
-    found = exact or [t for t, token in enumerate(sentence.tokens) if token.casefold() == word.casefold()]
+def _occurrences(sentence: Sentence, word: str, number: int, match_case: bool) -> list[int]:
+    folded = word.casefold()
+    same = (token == word or (not match_case and token.casefold() == folded) for token in sentence.tokens)
+    found = [t for t, here in enumerate(same) if here]
     if not found:
         words = " ".join(sentence.tokens[:40]) or "none"
         raise InputError(f"{word!r} is not a word of sentence {number + 1}; its words are: {words}")

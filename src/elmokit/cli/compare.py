@@ -16,6 +16,9 @@ def compare(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Sentences that contain the word.")],
     word: Annotated[str, typer.Option("--word", "-w", help="The word to compare.")],
     model: EncoderOption = None,
+    match_case: Annotated[
+        bool, typer.Option("--match-case", help="Only places where the word is spelled as given: not Bank for bank.")
+    ] = False,
     tokenized: Tokenized = False,
     json_output: Json = False,
     device: Device = "auto",
@@ -25,8 +28,8 @@ def compare(
         elmokit compare "He sat on the bank." "She went to the bank." -w bank
 
     Each number is a cosine: 1 for the same vector, 0 for nothing in common. The token layer does not see the context,
-    so a word has the same vector there in every sentence; the layers above differ. If a sentence contains the word
-    several times, each occurrence is compared.
+    so a word has the same vector there in every sentence (but "Bank" not that of "bank"); the layers above differ. If a
+    sentence contains the word several times, each occurrence is compared, whatever its case.
     """
     from itertools import combinations
 
@@ -41,7 +44,7 @@ def compare(
     encoder = load_encoder(model, device=device)
     tokenizer = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     sentences = [tokenizer.tokenize(text) for text in texts]
-    places = find_word(sentences, word)
+    places = find_word(sentences, word, match_case=match_case)
     compared = compare_word(sentences, encoder.encode_layers(sentences), places, names=encoder.layer_names)
     if json_output:
         print_json(pair._asdict() for pair in compared)

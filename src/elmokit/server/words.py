@@ -95,6 +95,7 @@ class CompareRequest(BaseModel):
     input: list[str] | None = Field(None, description="Sentences that contain the word.")
     tokens: TokenLists | None = Field(None, description="Sentences that are cut into words already.")
     word: str = Field(description="The word.", max_length=1000)
+    match_case: bool = Field(False, description="Only places where the word is spelled as given: not Bank for bank.")
     model: ModelName = None
 
 
@@ -151,7 +152,7 @@ def words_router(service: Service) -> APIRouter:
         name = service.model_name(body.model)
         sentences = await service.cut(texts_of(body), model=name)
         service.check_answer(sentences, "all", model=name)
-        places = find_word(sentences, body.word)
+        places = find_word(sentences, body.word, match_case=body.match_case)
         if len(places) ** 2 > 2 * MOST_PAIRS:
             raise ApiError(413, f"the word stands in {len(places)} places; at most {MOST_PAIRS} pairs are compared")
         found = await service.encode(sentences, model=name, layers="all", pooling="none")
