@@ -115,6 +115,19 @@ def test_damage_is_noticed_before_a_finished_file_is_kept(tmp_path: Path) -> Non
     assert path.read_bytes() == whole
 
 
+def test_info_compares_before_hdf5_opens_the_file(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.h5"
+    write_vectors(Elmo(models.tiny().pretrained, device="cpu"), [["an", "owl"]], path)
+    assert "tokens        2" in cli("info", path).out
+    flip(path, 0.5)
+    monkeypatch.setattr("h5py.File", lambda *_, **__: pytest.fail("HDF5 opened a damaged file"))
+    failed = cli("info", path)
+    assert (failed.code, failed.err.count("\n")) == (2, 1)
+    assert "its checksum does not fit" in failed.err
+
+
 def test_a_text_that_holds_the_place_of_the_checksum(cli: Callable[..., Any], tmp_path: Path) -> None:
     elmo, path = Elmo(models.tiny().pretrained, device="cpu"), tmp_path / "out.h5"
     for text in ("crc32-________", "crc32-12345678", "checksum crc32-12345678"):

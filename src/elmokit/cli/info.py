@@ -19,6 +19,8 @@ FORMATS = {
 }
 INPUTS = {"bytes": "UTF-8 bytes", "words": "words of a vocabulary", "dictionary": "symbols of its dictionaries"}
 
+LARGE = 1 << 31  # bytes whose checksum takes seconds
+
 
 def info(
     model: Annotated[
@@ -89,9 +91,13 @@ def _stored_vectors(path: "Path") -> dict[str, Any] | None:
     if not path.is_file():
         return None
     from elmokit.config import plain
-    from elmokit.store import read_provenance
+    from elmokit.store import read_provenance, verify_vectors
     from elmokit.store.hdf5 import holds_sentences
 
+    if path.suffix.lower() in (".h5", ".hdf5"):
+        if (size := path.stat().st_size) > LARGE:
+            typer.echo(f"{path}: comparing its {size / 1e9:.1f} GB with their checksum", err=True)
+        verify_vectors(path)  # before HDF5 opens it: in a damaged file it may search for ever
     if (made := read_provenance(path)) is not None:
         return {"file": str(path), **plain(made)}
     if path.suffix.lower() in (".npz", ".parquet") or holds_sentences(path):

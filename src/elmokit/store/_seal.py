@@ -9,8 +9,13 @@ from pathlib import Path
 from elmokit.native.checksums import crc32
 
 BLANK = "crc32-________"  # what a record holds until its file is written
-# The checksum in a record, also in JSON inside JSON, and with one byte changed.
-ENTRY = re.compile(rb'checksum.{4,6}(crc32-|.{6}[0-9a-f]{8})|.{8}\\?": \\?"crc32-[0-9a-f]{8}', re.DOTALL)
+# The checksum in a record, also in JSON inside JSON, and with one byte changed. Each begins with fixed bytes, which are
+# found many times as fast.
+ENTRIES = (
+    re.compile(rb"checksum.{4,6}(crc32-|.{6}[0-9a-f]{8})", re.DOTALL),
+    re.compile(rb'": "crc32-[0-9a-f]{8}'),
+    re.compile(rb'": \\"crc32-[0-9a-f]{8}'),
+)
 OPEN = re.compile(rb'checksum\\?": \\?"' + BLANK.encode())
 CHUNK = 1 << 20
 
@@ -47,21 +52,16 @@ def close_seal(path: Path, crc: int, *, near: int | None = None) -> None:
         file.write(f"crc32-{crc:08x}".encode())
 
 
-def is_as_sealed(path: Path, checksum: str) -> bool:
-    """Whether a file is as it was written; `checksum` is what its record says."""
-    places = _find(path, re.compile(re.escape(checksum.encode())))
-    return len(checksum) == len(BLANK) and any(f"crc32-{_crc(path, at):08x}" == checksum for at in places)
-
-
 def is_sealed(path: Path) -> bool:
     """Whether a file holds its own checksum, found without a look at what the file says of itself."""
-    checksums = set()
     for at in _find(path, re.compile(rb'checksum\\?": \\?"crc32-[0-9a-f]{8}')):
         with path.open("rb") as file:
             file.seek(at)
             entry = file.read(64)
-        checksums.add(entry[entry.index(b"crc32-") :][: len(BLANK)].decode())
-    return any(is_as_sealed(path, checksum) for checksum in checksums)
+        begin = entry.index(b"crc32-")
+        if f"crc32-{_crc(path, at + begin):08x}".encode() == entry[begin : begin + len(BLANK)]:
+            return True
+    return False
 
 
 def is_open(path: Path) -> bool:
@@ -71,7 +71,7 @@ def is_open(path: Path) -> bool:
 
 def holds_seal(path: Path) -> bool:
     """Whether a checksum stands in a file, though its record may be past reading."""
-    return bool(_find(path, ENTRY))
+    return any(_find(path, entry) for entry in ENTRIES)
 
 
 def _find(path: Path, wanted: re.Pattern[bytes]) -> list[int]:
