@@ -124,6 +124,8 @@ def check_char_cnn(case: tuple[str, int, str]) -> dict[str, float]:
     parts = [0.5 * torch.randn(*s, dtype=torch.float64, device="cuda", generator=draw) for s in shapes]
     parts = [part.to(dtype).double() for part in parts]
     d = torch.randn(777, sum(n for _, n in banks), dtype=torch.float64, device="cuda", generator=draw)
+    if dtype == torch.float32:
+        d[_nearly_equal(chars, parts)] = 0.0
     results = []
     for kind_, run in ((torch.float64, reference_char_cnn), (dtype, triton_char_cnn)):
         leaves = [part.detach().to(kind_).requires_grad_() for part in parts]
@@ -139,6 +141,20 @@ def check_char_cnn(case: tuple[str, int, str]) -> dict[str, float]:
     errors["weight"] = max(_relative(a, b) for a, b in zip(slopes[1::2], our_slopes[1::2], strict=True))
     errors["bias"] = max(_relative(a, b) for a, b in zip(slopes[2::2], our_slopes[2::2], strict=True))
     return errors
+
+
+def _nearly_equal(chars: Tensor, parts: list[Tensor]) -> Tensor:
+    """Where two windows that differ are so nearly equal that rounding may decide which is the maximum. (U, sum n)
+
+    The gradients of all others are compared: one in a million that goes to the other window is 1e-3 of all.
+    """
+    runs = parts[0][chars.long()].transpose(1, 2)  # (U, E, C)
+    found = []
+    for weight in parts[1::2]:
+        products = torch.nn.functional.conv1d(runs, weight)  # (U, n, windows)
+        gap = products.amax(dim=2, keepdim=True) - products
+        found.append(((gap > 1e-11) & (gap < 1e-5)).any(dim=2))  # equal windows have equal gradients
+    return torch.cat(found, dim=1)
 
 
 def check_graph(_: str) -> dict[str, float]:
@@ -209,7 +225,8 @@ def check(out: Path | None, *, only: list[str] | None = None) -> int:
             failed += 1
             continue
         inference = forward if jobs[name][2] == "float32" else 2 * forward
-        bounds = {key: {"out": forward, "infer": inference}.get(key, gradient) for key in result}
+        limit = {"out": forward, "infer": inference, "sides": 100}  # the last is a number of products
+        bounds = {key: limit.get(key, gradient) for key in result}
         bad = [key for key, value in result.items() if not value <= bounds[key]]
         failed += bool(bad)
         rows[name] = {**result, "bad": bad}

@@ -5,14 +5,16 @@
 For each preset: the rate of the real command (data, negatives, optimizer and logging included), the rate of
 `nn.LSTM(..., proj_size=...)` alone (two layers, two directions, no clips, forward + backward, the better of two batch
 sizes), the share of the machine's matrix rate that the model's arithmetic comes to (MFU), and what each part of a step
-takes on the device; with --compare also without the fused elementwise work. Works on a CPU too, where --presets tiny is
-sensible. --prepare only prepares the text into the folder that --prepared names.
+takes on the device. --compare does that without and with the fused elementwise work, and exits with 1 where losses or
+gradient norms differ by more than rounding does. Works on a CPU too, where --presets tiny is sensible. --prepare only
+prepares the text into the folder that --prepared names.
 """
 
 import argparse
 import json
 import shutil
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,12 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elmokit.kernels import step_wanted
 from elmokit.pretrain.command import corpus_of
 from elmokit.pretrain.config import PretrainConfig, load_config
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.processes import World
 from elmokit.pretrain.run import load_text, pretrain, training_dtype
-from pretrain_parts import clock, parts, table
+from pretrain_parts import clock, differences, elementwise, parts, table
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
@@ -72,7 +75,7 @@ def real_rate(config: PretrainConfig, paths: list[str], prepared: Path, device: 
     return statistics.median(rates[len(rates) // 5 + 1 :] or rates)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", nargs="+")
     parser.add_argument("--presets", nargs="+", default=["small", "medium", "original"])
@@ -83,7 +86,9 @@ def main() -> None:
     )
     parser.add_argument("--vocab-size", type=int, default=None)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--compare", action="store_true", help="parts of a step without the fused kernels, too")
+    parser.add_argument(
+        "--compare", action="store_true", help="without the fused kernels and with them; exit 1 if they differ"
+    )
     parser.add_argument("--kernels", type=int, default=0, help="name so many kernels that take longest")
     parser.add_argument("--alone", action="store_true", help="leave torch's own LSTM out")
     parser.add_argument("--prepare", action="store_true", help="prepare the text and stop")
@@ -91,7 +96,7 @@ def main() -> None:
     device = torch.device(arguments.device)
     keep = arguments.prepared or Path(tempfile.mkdtemp())
     rows = []
-    ceiling = 0.0
+    ceiling, wrong = 0.0, []
     for preset in arguments.presets:
         never = 10**9
         flags = {"steps": arguments.steps, "valid_every": never, "checkpoint_every": never, "checkpoint_minutes": 1e9}
@@ -100,29 +105,35 @@ def main() -> None:
         if arguments.prepare:
             with World.joined("cpu") as world:
                 load_text(config, corpus_of(config, arguments.corpus), keep, world, heldout=None, show=False)
-            return
+            return 0
         dtype = training_dtype(config, device)
         ceiling = ceiling or matrix_rate(device, dtype)
-        rate = real_rate(config, arguments.corpus, keep, arguments.device)
-        print(f"{preset}: {rate:,.0f} tokens/s", flush=True)
+        work, columns = sum(flops_per_token(config).values()), {}
         alone = 0.0 if arguments.alone else torch_lstm_rate(config, device, dtype)
-        work = flops_per_token(config)
-        rows.append((preset, config.rows, rate, alone, sum(work.values()) * rate / ceiling))
-        prepared, most = PreparedCorpus.open(keep), arguments.kernels
-        columns = {"plain": parts(config, prepared, device, fused=False, most=most)} if arguments.compare else {}
-        columns["fused"] = parts(config, prepared, device, most=most)
+        for fused in (False, True) if arguments.compare else (step_wanted(),):
+            name = "fused" if fused else "plain"
+            with elementwise(fused=fused):
+                rate = real_rate(config, arguments.corpus, keep, arguments.device)
+                print(f"{preset}, {config.rows:,} rows, {name}: {rate:,.0f} tokens/s", flush=True)
+                rows.append((preset, name, config.rows, rate, alone, work * rate / ceiling))
+                columns[name] = parts(config, PreparedCorpus.open(keep), device, most=arguments.kernels)
         print(table(preset, config, columns), flush=True)
+        if arguments.compare:
+            wrong += [f"{preset}: {what}" for what in differences(columns["plain"], columns["fused"])]
     text = PreparedCorpus.open(keep).report
     print(f"\n{torch.cuda.get_device_name() if device.type == 'cuda' else 'CPU'}, torch {torch.__version__}")
     print(f"matrix rate {ceiling / 1e12:.1f} TFLOP/s; vocabulary {text.vocabulary:,}, coverage {text.coverage:.2%}")
-    print("preset     rows   elmokit pretrain   nn.LSTM alone   ratio     MFU")
-    for preset, n, rate, alone, share in rows:
+    print("preset    step    rows   elmokit pretrain   nn.LSTM alone   ratio     MFU")
+    for preset, name, n, rate, alone, share in rows:
         ratio = f"{rate / alone:7.2f}" if alone else "      -"
-        print(f"{preset:9s} {n:5d} {rate:14,.0f}/s {alone:13,.0f}/s {ratio} {share:7.1%}")
+        print(f"{preset:9s} {name} {n:6d} {rate:14,.0f}/s {alone:13,.0f}/s {ratio} {share:7.1%}")
     if arguments.prepared is None:
         shutil.rmtree(keep)
+    for what in wrong:
+        print(f"WRONG: {what}")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
     np.seterr(all="raise")
-    main()
+    sys.exit(main())

@@ -98,9 +98,11 @@ def run_here(command: list[str]) -> Ended:
     return Ended(status, said.getvalue())
 
 
-def start(command: list[str], *, before: list[str] | None = None) -> subprocess.Popen[str]:
+def start(command: list[str], *, before: list[str] | None = None, gpus: bool = False) -> subprocess.Popen[str]:
     """The command in a process of its own; `before` stands in front of it, as torchrun does."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if not gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     words = [*(before or [sys.executable])]
     words += ["-m", "elmokit", *command]
     with heard_signals():

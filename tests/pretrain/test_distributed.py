@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import small_runs as runs
+import torch
 
 from elmokit.errors import ElmokitError
 from elmokit.pretrain.config import PretrainConfig
+from elmokit.pretrain.processes import backend_for
 from elmokit.pretrain.trainer import fitting_rows
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -82,3 +84,41 @@ def test_rows_do_not_depend_on_the_number_of_processes() -> None:
         fitting_rows(config, 700, 3)
     with pytest.raises(ElmokitError, match="only 15 tokens: too few for 2 rows of 10 steps"):
         fitting_rows(config, 15, 1)
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "machines", "wanted"),
+    [
+        ("cpu", 2, "1", "gloo"),
+        ("cuda", 2, "1", "nccl"),  # each has its own
+        ("cuda:0", 2, "1", "gloo"),  # both on the same one
+        ("cuda:0", 2, "2", "nccl"),  # one on each machine
+        ("cuda:0", 3, "2", "gloo"),  # two on one machine: the third, alone on the other, must agree with them
+        ("cuda:0", 2, None, "nccl"),  # not started by torchrun
+    ],
+)
+def test_processes_that_share_a_gpu_do_not_use_nccl(
+    place: str, size: int, machines: str | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if machines is None:
+        monkeypatch.delenv("GROUP_WORLD_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
+    assert backend_for(torch.device(place), size) == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("precision", "near"), [("float32", 1e-3), ("bfloat16", 3e-3)])
+def test_two_processes_on_one_gpu_equal_one(text: Path, tmp_path: Path, precision: str, near: float) -> None:
+    """By the public command; the processes talk over gloo, since NCCL allows a GPU to one process only."""
+    settings = {**SETTINGS, "device": "cuda:0", "precision": precision, "steps": 30, "valid_every": 15, "rows": 8}
+    for folder, before in ((tmp_path / "alone", None), (tmp_path / "both", TORCHRUN)):
+        ended = runs.end(runs.start(runs.pretraining(text, output=folder, **settings), before=before, gpus=True))
+        assert ended.status == 0, ended.said
+    wanted, found = runs.losses_of(tmp_path / "alone"), runs.losses_of(tmp_path / "both")
+    assert len(found) == 30
+    assert_close(found, wanted, rtol=near)
+    assert wanted[30] < wanted[1] - 0.2  # it learns
+    for a, b in zip(runs.perplexities_of(tmp_path / "both"), runs.perplexities_of(tmp_path / "alone"), strict=True):
+        assert a == pytest.approx(b, rel=5 * near)

@@ -32,17 +32,18 @@ class World:
     def joined(cls, device: str | torch.device | None = None) -> Iterator["World"]:
         """This process and the others that torchrun started, each with a GPU of its own where there are GPUs.
 
-        Afterwards random numbers, the current GPU and the process group are what they were before.
+        A device with a number, such as "cuda:0", is shared by all processes of a machine. Afterwards random numbers,
+        the current GPU and the process group are what they were before.
         """
         size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
         place = pick_device(device or "auto")
-        cuda = place.type == "cuda"
+        cuda, backend = place.type == "cuda", backend_for(place, size)
         if place == torch.device("cuda"):
             place = pick_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
         starts = size > 1 and not dist.is_initialized()
         if starts:
             patience = timedelta(hours=12)  # the first process may prepare the corpus for long
-            dist.init_process_group("nccl" if cuda else "gloo", timeout=patience)
+            dist.init_process_group(backend, timeout=patience)
         try:
             current = torch.cuda.device(place) if cuda else nullcontext()
             with current, torch.random.fork_rng(devices=[place] if cuda else []):
@@ -70,7 +71,7 @@ class World:
         """The sums over all processes, the same on each."""
         if self.size == 1:
             return values
-        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
+        sums = torch.tensor(values, dtype=torch.float64, device=self.device if dist.get_backend() == "nccl" else "cpu")
         dist.all_reduce(sums)
         return [float(value) for value in sums.tolist()]
 
@@ -78,9 +79,19 @@ class World:
         """The processes' tensors side by side, in the order of their ranks."""
         if self.size == 1:
             return tensor
-        parts = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(parts, tensor.contiguous())
-        return torch.cat(parts, dim=dim)
+        given = tensor.contiguous()
+        if dist.get_backend() != "nccl":
+            given = given.cpu()
+        parts = [torch.empty_like(given) for _ in range(self.size)]
+        dist.all_gather(parts, given)
+        return torch.cat(parts, dim=dim).to(tensor.device)
+
+
+def backend_for(place: torch.device, size: int) -> str:
+    """How `size` processes talk: NCCL on GPUs, but for processes that share one, which NCCL refuses."""
+    machines = int(os.environ.get("GROUP_WORLD_SIZE", size))  # torchrun says it, the same to all
+    shared = place.index is not None and size > machines
+    return "nccl" if place.type == "cuda" and not shared else "gloo"
 
 
 def _is_memory(error: BaseException) -> bool:

@@ -18,6 +18,15 @@ from elmokit.kernels.char_cnn import Activation, Filter, word_lengths
 from elmokit.kernels.triton._pieces import tanh, within
 
 
+@triton.jit
+def characters_kernel(chars, table, runs, total, E: tl.constexpr, BLOCK: tl.constexpr):
+    """runs[i] = table[chars[i]], as `total` numbers; torch's own gives each row of 32 bytes a block of threads."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = at < total
+    char = tl.load(chars + at // E, mask=live, other=0).to(tl.int64)
+    tl.store(runs + at, tl.load(table + char * E + at % E, mask=live, other=0.0), mask=live)
+
+
 @triton.jit(do_not_specialize=["U", "first"])
 def char_cnn_kernel(
     runs, weight, bias, order, lengths, out, place, U, first,
@@ -192,7 +201,11 @@ def _forward(
     E = table.shape[1]
     lengths, order = word_lengths(chars, pad).sort()  # (U,), (U,)
     ordered = chars[order]  # (U, C)
-    runs = torch.nn.functional.embedding(ordered, table)  # (U, C, E)
+    runs = torch.empty(U, C, E, dtype=table.dtype, device=table.device)  # (U, C, E)
+    if U:
+        characters_kernel[(triton.cdiv(runs.numel(), 2048),)](
+            ordered, table.contiguous(), runs, runs.numel(), E=E, BLOCK=2048, num_warps=4
+        )
     columns = sum(weight.shape[0] for weight in flat[::2])
     out = torch.empty(U, columns, dtype=table.dtype, device=table.device)  # (U, sum n)
     place = torch.empty(U, columns, dtype=torch.uint8, device=table.device) if save else None
