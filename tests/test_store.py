@@ -18,6 +18,7 @@ from elmokit.errors import ElmokitWarning, InputError
 from elmokit.formats.resumable import HEADER, Log
 from elmokit.store import StoreOptions, StoreReport, read_provenance, write_vectors
 from elmokit.store._growing import GrowingFile, check_growing
+from elmokit.store._lines import SentenceLines
 
 LINES = ["The cat sat.", "", "and/or", "The cat sat.", ".", "naïve 猫 \ud800", "a" * 60 + " long"]
 
@@ -366,3 +367,26 @@ def test_names_that_cannot_be_written(elmo: Elmo, tmp_path: Path) -> None:
         write_vectors(elmo, LINES, tmp_path / "nowhere" / "out.h5")
     with pytest.raises(InputError, match="one string was given"):
         write_vectors(elmo, "text", tmp_path / "out.h5")
+
+
+def test_sentences_whose_keys_are_alike(elmo: Elmo, tmp_path: Path) -> None:
+    """A slash cannot stand in a name of HDF5; the last of two sentences that would have one name has it."""
+    path, options = tmp_path / "out.h5", StoreOptions(use_sentence_keys=True)
+    report = write_vectors(elmo, [["a/b"], ["x"], ["a\u2215b"], [], ["."], ["\u2024"]], path, options=options)
+    assert report.duplicates == 2
+    with h5py.File(path) as file:
+        assert set(file) == {"x", "a\u2215b", "\u2024"}
+        assert np.array_equal(file["a\u2215b"], elmo.encode_tokens([["a\u2215b"]])[0])
+
+
+def test_more_sentences_than_one_string_of_hdf5_holds(
+    elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.h5"
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceLines, "json_size", lambda self: 1 << 32)
+        with pytest.raises(InputError, match="give the same command with --forget-sentences"):
+            write_vectors(elmo, LINES, path)
+    assert write_vectors(elmo, LINES, path, options=StoreOptions(forget_sentences=True)).resumed_at == len(LINES)
+    with h5py.File(path) as file:
+        assert set(file) == set(map(str, range(len(LINES))))

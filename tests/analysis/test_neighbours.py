@@ -1,5 +1,7 @@
 """Neighbours of a word in its context: the right contexts, copies folded, clear words for what is not there."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,13 @@ def test_static_neighbours_are_means_over_the_index_unless_given(index: Index, e
     assert set(words) <= {word for word, count in index.words.items() if count >= 5}
     table = WordTable(["play", "drama", "x"], np.array([[1, 0], [0.9, 0], [-1, 0]], dtype=np.float32))
     assert find_neighbours(index, elmo, "the play", word="play", static=table).static[0][0] == "drama"
+
+
+def test_nothing_to_find(elmo: Elmo, index: Index, tmp_path: Path) -> None:
+    empty = Index.build(elmo, ["..."], tmp_path / "index")
+    assert find_neighbours(empty, elmo, "the play", word="play").contexts == ()
+    with pytest.raises(InputError, match="k is 0"):
+        find_neighbours(index, elmo, "the play", word="play", k=0)
 
 
 def test_another_model_is_refused(index: Index) -> None:

@@ -61,6 +61,10 @@ def test_what_cannot_be_is_told_before_work(cli: Cli, texts: tuple[Path, Path], 
     assert "'verb' not understood" in cli("probe", *texts, "-m", model_folder, "--label", "verb").err
 
 
+def test_a_seed_below_0_is_told(cli: Cli, texts: tuple[Path, Path], model_folder: Path) -> None:
+    assert "--seed" in cli("probe", *texts, "-m", model_folder, "--seed", "-1").err
+
+
 def test_short_names() -> None:
     assert short_names([None, "bert:google/bert-base", "models/en/"]) == ["bundled", "bert-base", "en"]
     assert short_names(["a/en", "b/en"]) == ["a/en", "b/en"]

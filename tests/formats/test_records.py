@@ -29,6 +29,17 @@ def test_tsv_quotes_are_text() -> None:
     assert read('a\tb\n"half\tx"\n', "tsv") == [({"a": '"half', "b": 'x"'}, "data, line 2")]
 
 
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_a_field_may_be_a_whole_book(format: RecordFormat) -> None:
+    book = "word " * 60_000
+    ((fields, _),) = read(f"text\n{book}\n", format)
+    assert fields["text"] == book
+
+
+def test_tsv_keeps_a_carriage_return() -> None:
+    assert read("text\tlabel\na\rb\tc\n", "tsv") == [({"text": "a\rb", "label": "c"}, "data, line 2")]
+
+
 def test_json_lines() -> None:
     assert read('{"a": 1}\n\n{"b": null}', "jsonl") == [({"a": 1}, "data, line 1"), ({"b": None}, "data, line 3")]
 

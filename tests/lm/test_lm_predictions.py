@@ -172,6 +172,6 @@ def test_sampling_options(lm):
     top = {word for word, _ in lm.next_words(["a"], n=2)} - {"</S>"}
     drawn = {lm.sample(["a"], n_words=1, top_k=2, seed=seed).written for seed in range(40)} - {()}
     assert {word for (word,) in drawn} == top
-    for wrong in ({"temperature": -1.0}, {"top_k": 0}):
+    for wrong in ({"temperature": -1.0}, {"temperature": math.nan}, {"temperature": math.inf}, {"top_k": 0}):
         with pytest.raises(InputError, match="expected"):
             lm.sample(["a"], **wrong)

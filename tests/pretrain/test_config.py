@@ -67,6 +67,8 @@ def test_fine_tuning_is_gentler_and_leaves_the_model_its_shape(tmp_path: Path) -
         ({"state": "kept"}, 'state is "kept"; expected one of reset, carry, random'),
         ({"rows": 10, "accumulate": 3}, r"rows \(10\) cannot be split in 3 equal parts"),
         ({"rows": 0}, "the command line: rows is 0; expected a whole number of at least 1"),
+        ({"seed": -1}, "seed is -1; expected a whole number of at least 0"),
+        ({"checkpoint_minutes": -1.0}, "checkpoint_minutes is -1.0; expected a number of at least 0"),
         ({"log_every": 0}, "log_every is 0; expected a whole number of at least 1"),
         ({"learning_rate": float("nan")}, "learning_rate is NaN; expected a number above 0"),
         ({"heldout": 0.7}, r"heldout is 0.7; expected a number from 0 to 0.5"),

@@ -218,6 +218,14 @@ def test_the_end_of_a_training_is_told(model: TaskModel[Any, Any]) -> None:
     assert list(summary(untold)) == mixes
 
 
+def test_the_training_of_another_model_is_not_its_own(model: TaskModel[Any, Any], tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "model")
+    untold = copy.copy(model)
+    untold.trained = None
+    untold.save(folder)
+    assert TaskModel.from_pretrained(folder, device="cpu").trained is None
+
+
 def test_a_model_may_hold_its_encoder(model: TaskModel[Any, Any], tmp_path: Path) -> None:
     folder = model.save(tmp_path / "model", with_encoder=True, encoder_source="wherever")
     assert Tagger.from_pretrained(folder, device="cpu").predict(TEXT) == model.predict(TEXT)

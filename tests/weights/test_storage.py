@@ -1,5 +1,7 @@
 """Numbers in fewer bits: how far off they may be, and that they come back."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import WeightsError
-from elmokit.weights.storage import StoredTensors, dequantise, pack, quantise, quantise_groups
+from elmokit.weights.storage import Dtype, StoredTensors, dequantise, pack, quantise, quantise_groups
 
 SHAPES = st.sampled_from([(3, 4), (1, 1), (5, 2, 3), (2, 8, 3)])
 
@@ -49,6 +51,13 @@ def test_a_value_too_large_for_half_precision_is_refused():
     with pytest.raises(WeightsError, match="'a' has a value of 70000, too large for float16"):
         pack(tensors, "float16")
     assert pack(tensors, "bfloat16")["a"].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_no_number_is_refused(dtype: Dtype, value: float):
+    with pytest.raises(WeightsError, match=f"'a' has a value of {value}, which cannot be stored anew"):
+        pack({"a": torch.full((2, 64), value)}, dtype)
 
 
 def test_integers_without_scales_are_refused():

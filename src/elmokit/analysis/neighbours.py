@@ -73,6 +73,8 @@ def find_neighbours(
 
     Copies of a sentence count once, and copies of the given sentence not at all.
     """
+    if k < 1:
+        raise InputError(f"k is {k}; at least 1 context is to be found")
     index.manifest.check_encoder(encoder, index.folder, allow_other=allow_other_encoder)
     given = encoder.tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence
     place = locate(given, word=word, position=position)
@@ -136,7 +138,7 @@ def _contexts(
     own = _folded(given.text if given.text is not None else " ".join(given.tokens))
     limit = len(index) if rows is None else len(rows)
     wanted = 3 * k + 8
-    while True:
+    while limit:
         found = index.search(vector, k=min(wanted, limit), exact=exact, rows=rows)
         best: dict[str, Occurrence] = {}
         sentences: dict[str, set[tuple[int, int]]] = {}
@@ -151,6 +153,7 @@ def _contexts(
         if len(best) >= k or wanted >= limit:
             return tuple(Context(hit, len(sentences[text])) for text, hit in list(best.items())[:k])
         wanted *= 4
+    return ()
 
 
 def _folded(text: str) -> str:

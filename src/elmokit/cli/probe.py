@@ -49,7 +49,7 @@ def probe(
     json_output: Json = False,
     output: JsonFile = None,
     cache: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep vectors here for later runs.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the control task's labels and of the curve's sentences.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the control task and of the curve's sentences.", min=0)] = 0,
     device: Device = "auto",
 ) -> None:
     """Measure what a linear classifier can read from each layer.

@@ -14,6 +14,7 @@ RecordFormat = Literal["jsonl", "csv", "tsv"]
 Unit = str | tuple[str, ...]  # running text, or tokens
 FILE = "file"  # the name under which the name of a text's file is kept
 LONGEST_VALUE = 200  # characters
+LONGEST_FIELD = 1 << 28  # characters of CSV; Python's own limit is 131,072
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +31,28 @@ def read_records(lines: Iterable[str], *, name: str, format: RecordFormat) -> It
         case "jsonl":
             yield from (Record(fields, place) for fields, place in read_objects(lines, name=name))
         case "csv":
-            ended = (f"{line}\n" for line in lines)  # so that a quoted line break comes through
-            yield from _table_records(csv.reader(ended, strict=True), name)
+            yield from _table_records(_csv_rows(lines, name), name)
         case "tsv":
-            yield from _table_records(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), name)
+            yield from _table_records(enumerate((line.split("\t") for line in lines), 1), name)
 
 
-def _table_records(rows: Any, name: str) -> Iterator[Record]:
-    header: list[str] | None = None
+def _csv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+    """Each row and the line that it begins on."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
+    rows = csv.reader((f"{line}\n" for line in lines), strict=True)  # so that a quoted line break comes through
     begin = 1
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise FormatError(f"{name}, line {begin}: not readable as a table ({error}); check its quotes") from error
-        if row is None:
-            return
-        place, begin = f"{name}, line {begin}", rows.line_num + 1
+    try:
+        for row in rows:
+            yield begin, row
+            begin = rows.line_num + 1
+    except csv.Error as error:
+        raise FormatError(f"{name}, line {begin}: not readable as a table ({error}); check its quotes") from error
+
+
+def _table_records(rows: Iterable[tuple[int, list[str]]], name: str) -> Iterator[Record]:
+    header: list[str] | None = None
+    for line, row in rows:
+        place = f"{name}, line {line}"
         if not any(row):
             continue
         if header is None:

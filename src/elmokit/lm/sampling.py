@@ -1,5 +1,6 @@
 """Writing with a language model: word by word, the LSTM's state carried, in either direction."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -31,7 +32,7 @@ class Drawing:
     top_k: int | None = None  # only among the k likeliest
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
+        if not 0 <= self.temperature < math.inf:
             raise InputError(f"temperature is {self.temperature}; expected 0 (always the likeliest word) or more")
         if self.top_k is not None and self.top_k < 1:
             raise InputError(f"top_k is {self.top_k}; expected 1 or more, or None for the whole vocabulary")
@@ -41,11 +42,12 @@ class Drawing:
         scores = scores.double().cpu()  # one generator, the same words on every device
         if self.temperature == 0:
             return int(scores.argmax())
+        scores = (scores - scores.max()) / self.temperature  # the best stays 0, however small the temperature
         if self.top_k is not None and self.top_k < len(scores):
             values, kept = scores.topk(self.top_k)
-            chosen = torch.multinomial(torch.softmax(values / self.temperature, dim=0), 1, generator=source)
+            chosen = torch.multinomial(torch.softmax(values, dim=0), 1, generator=source)
             return int(kept[chosen])
-        return int(torch.multinomial(torch.softmax(scores / self.temperature, dim=0), 1, generator=source))
+        return int(torch.multinomial(torch.softmax(scores, dim=0), 1, generator=source))
 
 
 class Writer:

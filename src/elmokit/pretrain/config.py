@@ -113,7 +113,7 @@ class PretrainConfig:
     final_rate: Share = setting(0.02, "learning rate at the end, as a share of the peak")
     weight_decay: Amount = setting(0.01, "weight decay of AdamW, on matrices")
     clip_norm: Rate = setting(1.0, "limit of the gradient's norm (published, for Adagrad: 10)")
-    seed: int = setting(1, "seed of initial weights, shuffling, dropout and negatives")
+    seed: Count = setting(1, "seed of initial weights, shuffling, dropout and negatives")
     precision: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "type of the numbers in training; auto: bfloat16 on a GPU, float32 on a CPU"
     )
@@ -125,7 +125,7 @@ class PretrainConfig:
     valid_tokens: Count = _run(200_000, "held-out words in a validation")
     patience: Count = _run(0, "stop after this many validations without a better one; 0: never")
     checkpoint_every: Positive = _run(1000, "steps between checkpoints")
-    checkpoint_minutes: float = _run(5.0, "longest time between checkpoints, in minutes")
+    checkpoint_minutes: Amount = _run(5.0, "longest time between checkpoints, in minutes")
     keep_checkpoints: Positive = _run(2, "number of checkpoints to keep")
     log_every: Positive = _run(50, "steps between log lines")
     workers: Count = _run(0, "processes that read the corpus; 0: one per core")

@@ -24,7 +24,7 @@ from elmokit.store._draft import Draft
 from elmokit.store._parquet import ParquetGroups
 from elmokit.store._records import Record, RecordBlock, SentenceIndex
 from elmokit.store._seal import seal
-from elmokit.store.hdf5 import Hdf5File
+from elmokit.store.hdf5 import Hdf5File, sentence_key
 
 KEY = "elmokit"  # of the record of how vectors were made
 FOLLOWED = (".parquet", ".h5", ".hdf5", ".npz")  # safetensors has sizes at its front
@@ -112,7 +112,7 @@ def make_file(
             return index.duplicates
         if target.sentence_keys:
             for block in blocks():
-                index.add_all(block.texts, index.added)
+                index.add_all(list(map(sentence_key, block.texts)), index.added)
         with contextlib.closing(FileMaker(path, target, index)) as maker:
             for block in blocks():
                 if not target.sentence_keys:

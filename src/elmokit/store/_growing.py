@@ -160,7 +160,11 @@ class GrowingFile:
         if self.target.suffix == ".parquet":
             self.parquet.finish({KEY: record})
             return duplicates
-        index = None if self.target.forget else (hdf5.INDEX, self.lines.json_size(), self.lines.json_pieces())
+        size = 0 if self.target.forget else self.lines.json_size()
+        if size >= 1 << 32:
+            told = f"{self.log.folder}: the index of all sentences takes {size:,} bytes, more than HDF5 can hold"
+            raise InputError(f"{told}; give the same command with --forget-sentences (forget_sentences=True)")
+        index = None if self.target.forget else (hdf5.INDEX, size, self.lines.json_pieces())
         self.hdf5.finish((KEY, record), index, most=hdf5.LARGEST_STRING)
         return duplicates
 

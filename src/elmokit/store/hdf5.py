@@ -82,7 +82,7 @@ class Hdf5File:
     def _key(self, text: str, index: SentenceIndex) -> str | None:
         if not self.sentence_keys:
             return str(self.line)
-        return sentence_key(text) if text and index.last_line(text) == self.line else None
+        return key if (key := sentence_key(text)) and index.last_line(key) == self.line else None
 
     def finish(self, text: str, index: SentenceIndex) -> None:
         offset = None

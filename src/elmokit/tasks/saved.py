@@ -241,7 +241,7 @@ class TaskModel(Generic[G, A]):
                     f"{self.encoder.source if self.encoder else ''}: only an ELMo can be saved with a model"
                 )
             self.encoder.save_pretrained(folder / ENCODER)
-        with atomic_folder(folder, last=CONFIG) as draft:
+        with atomic_folder(folder, last=CONFIG, replaces=(LOG,)) as draft:
             write_weights(draft / WEIGHTS, self.network.state_dict(), dtype=dtype)
             write_text(draft / WORDS, write_symbols(self.reader.vocabulary.words))
             if self.trained is not None:

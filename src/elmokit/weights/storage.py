@@ -9,6 +9,7 @@ second moments of the matrix's inputs are known (`weights.calibrate`), the numbe
 other, and those that follow make up for the error so far.
 """
 
+import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -77,6 +78,8 @@ def cast(values: Tensor, dtype: Dtype | None, name: str) -> Tensor:
 
 def _within(values: Tensor, limit: float, dtype: Dtype, name: str) -> Tensor:
     largest = float(values.abs().max()) if values.numel() else 0.0
+    if not math.isfinite(largest):
+        raise WeightsError(f"'{name}' has a value of {largest}, which cannot be stored anew; leave dtype out")
     if largest > limit:
         raise WeightsError(f"'{name}' has a value of {largest:g}, too large for {dtype}; choose float32 or bfloat16")
     return values

@@ -113,6 +113,8 @@ class Coreference(Task[CorefDocument, Resolved]):
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[CorefDocument]:
         """One document; none of blank text."""
         sentences = tuple(tokenizer.split(text))
+        if any(sentence.offsets is None for sentence in sentences):
+            sentences = place_sentences(sentence.tokens for sentence in sentences)
         return [CorefDocument("text", sentences)] if sentences else []
 
     def examples(self, given: Any, tokenizer: Tokenizer) -> list[CorefDocument]:
