@@ -1,5 +1,6 @@
 """What the parts of a training step take on the device, by the names of their kernels; for pretrain.py."""
 
+import math
 import os
 import statistics
 import time
@@ -135,7 +136,8 @@ def differences(plain: Parts, fused: Parts) -> list[str]:
         print(f"  losses of {STEPS} steps, {name}: {', '.join(f'{loss:.4f}' for loss, _ in run.steps)}")
     gaps = [[abs(b / a - 1) for a, b in zip(*pair, strict=True)] for pair in zip(plain.steps, fused.steps, strict=True)]
     found = {"the first loss": (gaps[0][0], 1e-4), "the first gradient norm": (gaps[0][1], 5e-3)}
-    found["the largest difference of a loss"] = (max(loss for loss, _ in gaps), 5e-3)
+    worst = max((loss for loss, _ in gaps), key=lambda gap: gap if gap == gap else math.inf)  # NaN is worst
+    found["the largest difference of a loss"] = (worst, 5e-3)
     print("  relative: " + ", ".join(f"{name} {gap:.1e} (at most {most:.0e})" for name, (gap, most) in found.items()))
     return [f"{name} differs by {gap:.1e}" for name, (gap, most) in found.items() if not gap <= most]
 
