@@ -6,6 +6,7 @@ import socket
 import subprocess
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,6 +107,8 @@ def test_our_client_gives_what_the_local_objects_give(full: Running, elmo: Elmo)
             client.encode(TEXTS[0], layers="top", normalise=True), elmo.encode(TEXTS[0], layers="top", normalise=True)
         )
         assert same(client.encode([["the", "cat"]]), elmo.encode([["the", "cat"]]))
+        for given in (TEXTS, TEXTS[0]):
+            assert same(client.encode(given, layers="all"), elmo.encode(given, layers="all"))
         many = [f"the cat {k}" for k in range(300)]
         assert same(client.encode(many), elmo.encode(many))
         for found, expected in zip(client.encode_tokens(TEXTS), elmo.encode_tokens(TEXTS), strict=True):
@@ -139,6 +142,22 @@ def test_our_client_gives_what_the_local_objects_give(full: Running, elmo: Elmo)
     asyncio.run(asynchronously())
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "cannot send NoneType None; expected a string, a list of strings"),
+        (b"the cat", "cannot send bytes b'the cat'"),
+        ({"text": "the cat"}, "cannot send dict"),
+        (["the cat", 3], "text 1 is int 3"),
+        (["the cat", ["the", "cat"]], "text 1 is a list, those before it are not"),
+        ("the \ud83d cat", r"a text holds '\\ud83d', half a character"),
+    ],
+)
+def test_what_our_client_does_not_send(given: Any, said: str) -> None:
+    with Client("http://127.0.0.1:1", retries=0) as client, pytest.raises(InputError, match=said):
+        client.encode(given)
+
+
 def test_our_client_comes_again_when_the_server_is_busy(start: Callable[..., Running]) -> None:
     import threading
 
@@ -157,7 +176,10 @@ def test_our_client_comes_again_when_the_server_is_busy(start: Callable[..., Run
     with Client(server.url, retries=20) as patient:
         assert patient.encode("the cat sat").ndim == 1
     thread.join(60)
-    with Client("http://127.0.0.1:1", retries=1) as lost, pytest.raises(ServerError):
+    with (
+        Client("http://127.0.0.1:1", retries=1) as lost,
+        pytest.raises(ServerError, match=r"^no answer from http://127"),
+    ):
         lost.encode("a")
     with pytest.raises(InputError):
         Client("localhost:8000")

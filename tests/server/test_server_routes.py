@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,3 +153,24 @@ def test_task_models_that_come_with_elmokit(world: World, tmp_path: Path, monkey
     assert list(service.tasks) == ["ready", "names"]
     assert service.task("ready").encoder is service.encoder()  # loaded once
     assert ready_tasks() == {"ready": tmp_path / "models" / "tasks" / "ready"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/tokens", {"input": "the cat", "normalise": True}),
+        ("/v1/predict", {"input": "the ___", "n": 3}),
+        ("/v1/perplexity", {"input": "the cat", "per-sentence": True}),
+        ("/v1/compare", {"input": ["the cat", "a cat"], "word": "cat", "case": True}),
+        ("/v1/tasks/tagger", {"input": "the cat", "models": "lm"}),
+        ("/v1/neighbours/corpus", {"input": "the cat", "word": "cat", "k": 2}),
+        ("/v1/senses/corpus", {"word": "cat", "k": 2}),
+        ("/v1/drift", {"first": "corpus", "second": "corpus", "k": 2}),
+    ],
+)
+def test_a_field_that_does_not_exist(full: Running, path: str, body: dict[str, Any]) -> None:
+    answer = full.http.post(path, json=body)
+    assert answer.status_code == 400
+    wrong = list(body)[-1]
+    assert answer.json()["error"]["message"] == f"{wrong}: there is no such field; /docs lists them"
+    assert answer.json()["error"]["param"] == wrong

@@ -99,4 +99,6 @@ def _explain(error: RequestValidationError) -> ApiError:
             f"the body is not what was expected: {wrong['msg']}; send a JSON object, Content-Type: application/json"
         )
         return ApiError(400, message)
+    if wrong["type"] == "extra_forbidden":
+        return ApiError(400, f"{place[0]}: there is no such field; /docs lists them", param=place[0])
     return ApiError(400, f"{'.'.join(place)}: {wrong['msg']}", param=place[0])

@@ -24,7 +24,9 @@ from elmokit.text import Sentence
 class NeighboursRequest(BaseModel):
     """A word in its sentence."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra=example(input="He fished from the bank.", word="bank"))
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra=example(input="He fished from the bank.", word="bank")
+    )
 
     input: str = Field(description="A sentence that contains the word.")
     word: str | None = Field(None, description="The word.", max_length=1000)
@@ -41,12 +43,12 @@ class OccurrenceObject(BaseModel):
     text: str
     start: int
     end: int
-    score: float
 
 
 class ContextObject(OccurrenceObject):
-    """One context; copies of its sentence are counted."""
+    """One context, and how like it is; copies of its sentence are counted."""
 
+    score: float
     copies: int
 
 
@@ -70,7 +72,7 @@ class NeighboursAnswer(BaseModel):
 class SensesRequest(BaseModel):
     """A word, whose uses are grouped."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra=example(word="bank", clusters=2))
+    model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=example(word="bank", clusters=2))
 
     word: str = Field(max_length=1000)
     clusters: int | None = Field(None, ge=1, le=50, description="Groups; default: by the best silhouette.")
@@ -99,7 +101,9 @@ class SensesAnswer(BaseModel):
 class DriftRequest(BaseModel):
     """Two indexes of the same model."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra=example(first="old", second="new", number=20))
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra=example(first="old", second="new", number=20)
+    )
 
     first: str
     second: str
@@ -199,7 +203,7 @@ def corpora_router(service: Service) -> APIRouter:
             tokens=len(sentence) + 2,
             lane="side",
         )
-        contexts = [{**_occurrence(c.occurrence), "copies": c.copies} for c in found.contexts]
+        contexts = [{**_occurrence(c.occurrence), "score": c.score, "copies": c.copies} for c in found.contexts]
         static = [{"word": word, "score": score} for word, score in found.static]
         told = {"index": index, "word": found.word, "position": found.position}
         return to_json({**told, "contexts": contexts, "static": static})
@@ -229,7 +233,7 @@ def _filled(service: Service, name: str) -> Index:
 
 
 def _occurrence(at: Any) -> dict[str, Any]:
-    return {"word": at.word, "text": at.text, "start": at.start, "end": at.end, "score": float(at.score)}
+    return {"word": at.word, "text": at.text, "start": at.start, "end": at.end}
 
 
 def _senses(index: Index, body: SensesRequest) -> dict[str, Any]:

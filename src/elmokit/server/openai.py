@@ -61,6 +61,7 @@ class EmbeddingsAnswer(BaseModel):
     data: list[EmbeddingObject]
     model: str
     usage: Usage
+    shape: list[int] | None = Field(None, description="Of a vector with layers all, which come one after the other.")
 
 
 class ModelObject(BaseModel):
@@ -119,7 +120,8 @@ def openai_router(service: Service) -> APIRouter:
             for number, vector in enumerate(found.vectors)
         ]
         usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-        return to_json({"object": "list", "data": data, "model": name, "usage": usage})
+        shape = {"shape": found.vectors[0].shape} if found.vectors[0].ndim > 1 else {}
+        return to_json({"object": "list", "data": data, "model": name, "usage": usage, **shape})
 
     for path in ("/v1/embeddings", "/embeddings"):
         router.post(path, responses={200: {"model": EmbeddingsAnswer}, **ERRORS}, summary="Sentence vectors")(

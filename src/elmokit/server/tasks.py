@@ -16,7 +16,7 @@ from elmokit.tasks.saved import TaskModel
 class TaskRequest(BaseModel):
     """Texts; for tasks about two texts (entailment, questions) pairs of them."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra=example(input=["Jane lives in Paris."]))
+    model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=example(input=["Jane lives in Paris."]))
 
     input: str | list[str] | list[list[str]] = Field(description="One text, a list of texts, or a list of pairs.")
 

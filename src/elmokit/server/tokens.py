@@ -24,7 +24,9 @@ BINARY = {"schema": {"type": "string", "format": "binary"}}
 class TokensRequest(BaseModel):
     """As /v1/embeddings, but every word keeps its vector."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra=example(input=["He sat on the bank."], layers="top"))
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra=example(input=["He sat on the bank."], layers="top")
+    )
 
     input: str | list[str] | None = Field(None, description="One text, or a list of texts.")
     tokens: TokenLists | None = Field(None, description="Texts that are cut into words already, instead of input.")

@@ -22,7 +22,9 @@ MOST_PAIRS = 1_000
 class PredictRequest(BaseModel):
     """A sentence with ___ where a word is missing; without one, the words after and before it are predicted."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra=example(input="He sat on the ___ of the river.", top=5))
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra=example(input="He sat on the ___ of the river.", top=5)
+    )
 
     input: str | None = Field(None, description="The sentence.")
     tokens: list[str] | None = Field(None, description="The sentence as a list of words, instead of input.")
@@ -54,7 +56,9 @@ class PredictAnswer(BaseModel):
 class PerplexityRequest(BaseModel):
     """Sentences to measure."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra=example(input=["The river burst its banks."]))
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra=example(input=["The river burst its banks."])
+    )
 
     input: str | list[str] | None = Field(None, description="One sentence, or a list of sentences.")
     tokens: TokenLists | None = Field(None, description="Sentences that are cut into words already.")
@@ -89,7 +93,9 @@ class CompareRequest(BaseModel):
     """A word in different sentences."""
 
     model_config = ConfigDict(
-        strict=True, json_schema_extra=example(input=["He sat on the bank.", "She went to the bank."], word="bank")
+        strict=True,
+        extra="forbid",
+        json_schema_extra=example(input=["He sat on the bank.", "She went to the bank."], word="bank"),
     )
 
     input: list[str] | None = Field(None, description="Sentences that contain the word.")
