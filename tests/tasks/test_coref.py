@@ -133,6 +133,7 @@ def test_columns_decide_on_speakers_and_genres() -> None:
     config = COREF.new_network(documents(), features, setup.settings).config
     assert config.speakers
     assert config.genres == ("nw",)
+    assert config.least_kept == 8
     bare = [replace(d, speakers=None, genre=None) for d in documents()]
     config = COREF.new_network(bare, features, setup.settings).config
     assert not config.speakers

@@ -203,6 +203,8 @@ def test_the_spans_kept_are_those_with_the_best_scores() -> None:
     assert len(all_of_them.spans) < len(every)  # those that cross are left out at any rate
     best = keep_spans(all_of_them.spans, all_of_them.scores, 4)
     assert all_of_them.spans.pick(best).starts.tolist() == kept.spans.starts.tolist()
+    assert len(network_of(replace(SMALL, least_kept=6))._kept(words).spans) == 6
+    assert len(network_of(replace(SMALL, least_kept=3))._kept(words).spans) == 4
 
 
 @pytest.mark.parametrize("features", [FEATURES, ELMO, replace(ELMO, elmo_at="both")])

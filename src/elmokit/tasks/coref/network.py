@@ -44,6 +44,7 @@ class CorefConfig:
     feature_dim: Size = 20  # of widths, distances, speakers, genres
     max_width: Size = 10  # words of a span
     kept: Rate = 0.4  # spans per word that survive pruning
+    least_kept: Size = 1  # spans that survive in a short text; models that do not say were trained with 1
     antecedents: Positive = 250  # the nearest spans that are compared
     dropout: Share = 0.2
     train_sentences: Positive = 50  # of a document in one step of training; a longer one is cut, each time elsewhere
@@ -128,7 +129,7 @@ class CorefNetwork(Network[CorefDocument, Resolved]):
         spans = list_spans(sentences, self.config.max_width)
         heads = self._attend(context)  # (N, W, W)
         scores = self._mention_scores(context, given, heads)[spans.starts, spans.widths]  # (S,)
-        chosen = keep_spans(spans, scores, max(1, int(self.config.kept * len(given))))
+        chosen = keep_spans(spans, scores, max(self.config.least_kept, int(self.config.kept * len(given))))
         spans = spans.pick(chosen)
         within = given[_places(spans.starts, self.config.max_width, len(given))]  # (M, W, D)
         attended = torch.bmm(heads[spans.starts, spans.widths][:, None], within)[:, 0]  # (M, D)

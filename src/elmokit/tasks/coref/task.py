@@ -22,6 +22,8 @@ from elmokit.text import Tokenizer, load_tokenizer
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")  # of clusters, in turn
 
+LEAST_KEPT = 8  # spans: two short sentences have more mentions than 0.4 per word
+
 
 @dataclass(frozen=True, slots=True)
 class CorefSettings:
@@ -97,7 +99,7 @@ class Coreference(Task[CorefDocument, Resolved]):
         speakers = any(document.speakers is not None for document in train)
         own = plain(settings)
         del own["splitter"]
-        return CorefNetwork(CorefConfig(features, genres, speakers, **own))
+        return CorefNetwork(CorefConfig(features, genres, speakers, least_kept=LEAST_KEPT, **own))
 
     def score(self, examples: Sequence[CorefDocument], predictions: Sequence[Resolved]) -> Scores:
         """The mean F1 of MUC, B-cubed and CEAF-phi4, and each of them; and of mentions, right or wrong in cluster."""
