@@ -152,15 +152,15 @@ class _CharCnn(torch.autograd.Function):
     def forward(
         ctx: Any, chars: Tensor, table: Tensor, activation: Activation, pad: int | None, *flat: Tensor
     ) -> Tensor:
-        out, *saved = _forward(chars, table, flat, activation, pad, save=True)
-        ctx.save_for_backward(table, out, *saved, *flat)
-        ctx.activation = activation
+        out, ordered, runs, order, lengths, place, wide = _forward(chars, table, flat, activation, pad, save=True)
+        ctx.save_for_backward(table, out, ordered, runs, order, lengths, place, *wide)
+        ctx.activation, ctx.types = activation, [part.dtype for part in flat]
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        table, out, ordered, runs, order, lengths, place, *flat = ctx.saved_tensors
+        table, out, ordered, runs, order, lengths, place, *wide = ctx.saved_tensors
         if ctx.activation == "tanh":
             d = d_out * (1.0 - out * out)
         else:
@@ -169,21 +169,24 @@ class _CharCnn(torch.autograd.Function):
         (U, C, E), (A, _) = runs.shape, table.shape
         druns = torch.zeros(U, C, E, dtype=torch.float32, device=runs.device)
         dbias = d.sum(dim=0, dtype=torch.float32)  # (sum n,)
+        biases = {kind: dbias.to(kind) for kind in set(ctx.types[1::2])}
+        sizes = [weight.numel() for weight in wide]
+        parts = torch.zeros(sum(sizes), dtype=torch.float32, device=runs.device).split(sizes)
         grads: list[Tensor | None] = []
         first = 0
-        for weight, bias in zip(flat[::2], flat[1::2], strict=True):
-            n, _, width = weight.shape
-            dw = torch.zeros(width * E, n, dtype=torch.float32, device=weight.device)  # (width * E, n)
+        for k, (weight, part) in enumerate(zip(wide, parts, strict=True)):
+            width, _, n = weight.shape
+            dw = part.view(width * E, n)
             BW, BN, BK = _blocks(n, width * E, runs.dtype)
             tiles = max(1, triton.cdiv(U, BW) * triton.cdiv(n, BN) // 1024)  # about a thousand programs share the words
             grid = (triton.cdiv(triton.cdiv(U, BW), tiles), triton.cdiv(n, BN), triton.cdiv(width * E, BK))
             char_cnn_backward_kernel[grid](
-                runs, _flat_weight(weight, runs.dtype), order, lengths, d, place, dw, druns, U, first, tiles,
+                runs, weight, order, lengths, d, place, dw, druns, U, first, tiles,
                 C=C, E=E, WIDTH=width, N=n, ALL=out.shape[1], PRECISION=_precision(runs.dtype),
                 BW=BW, BN=BN, BK=BK, num_warps=4 if BN * BK < 64 * 128 else 8, num_stages=2,
             )  # fmt: skip
-            grads.append(dw.view(width, E, n).permute(2, 1, 0).to(weight.dtype))
-            grads.append(dbias[first : first + n].to(bias.dtype))
+            grads.append(dw.view(width, E, n).permute(2, 1, 0).to(ctx.types[2 * k]))
+            grads.append(biases[ctx.types[2 * k + 1]][first : first + n])
             first += n
         dtable = torch.zeros(A, E, dtype=torch.float32, device=table.device)
         blocks = max(1, triton.cdiv(U * C, 64) // 512)  # about five hundred programs share the places
@@ -196,7 +199,8 @@ class _CharCnn(torch.autograd.Function):
 
 def _forward(
     chars: Tensor, table: Tensor, flat: Sequence[Tensor], activation: Activation, pad: int | None, *, save: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, list[Tensor]]:
+    """The result; what the backward pass reads: words in order, their vectors, that order, lengths, maxima, weights."""
     U, C = chars.shape
     E = table.shape[1]
     lengths, order = word_lengths(chars, pad).sort()  # (U,), (U,)
@@ -209,18 +213,19 @@ def _forward(
     columns = sum(weight.shape[0] for weight in flat[::2])
     out = torch.empty(U, columns, dtype=table.dtype, device=table.device)  # (U, sum n)
     place = torch.empty(U, columns, dtype=torch.uint8, device=table.device) if save else None
+    wide = [_flat_weight(weight, table.dtype) for weight in flat[::2]]  # (width, E, n) each
     first = 0
-    for weight, bias in zip(flat[::2], flat[1::2], strict=True):
-        n, _, width = weight.shape
+    for weight, bias in zip(wide, flat[1::2], strict=True):
+        width, _, n = weight.shape
         BW, BN, BK = _blocks(n, width * E, table.dtype)
         char_cnn_kernel[(triton.cdiv(U, BW), triton.cdiv(n, BN))](
-            runs, _flat_weight(weight, table.dtype), bias, order, lengths, out, place, U, first,
+            runs, weight, bias, order, lengths, out, place, U, first,
             C=C, E=E, WIDTH=width, N=n, ALL=columns, TANH=activation == "tanh", SAVE=save,
             FAST=table.dtype != torch.float32 and not triton.knobs.runtime.interpret,
             PRECISION=_precision(table.dtype), BW=BW, BN=BN, BK=BK, num_warps=4, num_stages=3,
         )  # fmt: skip
         first += n
-    return out, ordered, runs, order, lengths, place
+    return out, ordered, runs, order, lengths, place, wide
 
 
 def _flat_weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
