@@ -171,7 +171,7 @@ class _CharCnn(torch.autograd.Function):
         dbias = d.sum(dim=0, dtype=torch.float32)  # (sum n,)
         biases = {kind: dbias.to(kind) for kind in set(ctx.types[1::2])}
         sizes = [weight.numel() for weight in wide]
-        parts = torch.zeros(sum(sizes), dtype=torch.float32, device=runs.device).split(sizes)
+        parts = torch.split(torch.zeros(sum(sizes), dtype=torch.float32, device=runs.device), sizes)
         grads: list[Tensor | None] = []
         first = 0
         for k, (weight, part) in enumerate(zip(wide, parts, strict=True)):
