@@ -22,14 +22,24 @@ def sixteen_bits(weights: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(whole), torch.from_numpy(scale)
 
 
+def plus_product(total: Tensor | float, x: Tensor, y: Tensor | float) -> Tensor:
+    """Rounded once: doubles hold a product of floats."""
+    return (total + x.double() * y).float()
+
+
 def exponential(x: Tensor) -> Tensor:
     y = x.clamp(-87.0, 87.0)
-    n = torch.round(y * 1.44269504)
-    r = y - n * 0.693359375 + n * 2.12194440e-4
-    p = r * 1.9875691500e-4 + 1.3981999507e-3
-    for part in (8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
-        p = p * r + part
-    return (p * r * r + r + 1.0) * ((n.int() + 127) << 23).view(torch.float32)
+    n = torch.round(y.double() * _float(1.44269504)).float()
+    r = plus_product(plus_product(y, n, -0.693359375), n, _float(2.12194440e-4))
+    p = torch.full_like(r, 1.9875691500e-4)
+    for part in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = plus_product(_float(part), p, r)
+    return (plus_product(r, p, r * r) + 1.0) * ((n.int() + 127) << 23).view(torch.float32)
+
+
+def _float(x: float) -> float:
+    """The nearest float32."""
+    return torch.tensor(x, dtype=torch.float32).item()
 
 
 def sigmoid(x: Tensor) -> Tensor:

@@ -67,3 +67,12 @@ def test_sixteen_bits_lie_in_blocks(lanes: int, gates: bool) -> None:
             assert values[block, k // 2, vector % 4, lane, k % 2] == whole[row, k]
         assert float(scale.view(-1, 4, lanes)[block, vector % 4, lane]) == pytest.approx(float(single[row]) / UNITS)
     assert int((values != 0).sum()) == int((whole != 0).sum())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_laid_out_begins_where_a_line_of_the_cache_does(dtype: torch.dtype) -> None:
+    """A vector of 64 bytes would lie across two lines otherwise, each time."""
+    for K in range(1, 100, 7):
+        matrix = torch.ones(5, K, dtype=dtype)
+        packed = PackedMatrix(as_arrays(matrix), Columns(5, lanes=16), most=127)
+        assert packed.structure.values % 64 == 0 or (dtype == torch.float32 and K % 16 == 0)  # such a one is not copied

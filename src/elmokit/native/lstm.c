@@ -18,7 +18,7 @@ typedef struct {
 
 typedef struct { /* input products that are ready, of rows that differ */
     int32_t most, count;
-    uint8_t *bytes;   /* (most, row size) */
+    uint8_t *bytes;   /* (most, row step) */
     float *largest;   /* (most) */
     float *sums;      /* (blocks, most, 4, W) */
     int32_t *places;  /* of a hash table, `mask` + 1 of them: which row, or -1 */
@@ -38,9 +38,9 @@ static inline void fetch_row(const Ready *ready, int32_t block, int32_t slot, in
 
 /* Which of the ready rows x (inputs) is. Words are often met again, and what they give to the gates is the same. */
 static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
-    int64_t size = row_size(layer->input);
+    int64_t size = row_size(layer->input), step = row_step(layer->input);
     int32_t own = ready->count;
-    uint8_t *bytes = ready->bytes + own * size;
+    uint8_t *bytes = ready->bytes + own * step;
     ready->largest[own] = take(layer->inputs, x, layer->input, bytes);
     uint32_t hash = 0;
     memcpy(&hash, ready->largest + own, 4);
@@ -57,7 +57,7 @@ static int32_t add_row(const Layer *layer, const float *x, Ready *ready) {
             return ready->count++;
         }
         if (ready->largest[known] == ready->largest[own] &&
-            !memcmp(ready->bytes + known * size, bytes, (size_t)size))
+            !memcmp(ready->bytes + known * step, bytes, (size_t)size))
             return known;
     }
 }
@@ -68,7 +68,7 @@ static void feed(const Layer *layer, Ready *ready, int32_t *sums) {
     for (int32_t first = 0; first < ready->count; first += CHUNK) {
         int32_t M = smaller(ready->count - first, CHUNK);
         for (int32_t b = 0; b < matrix->blocks; b++) {
-            multiply(M, ready->bytes + first * row_size(matrix), matrix, b, b + 1, sums);
+            multiply(M, ready->bytes + first * row_step(matrix), matrix, b, b + 1, sums);
             for (int32_t m = 0; m < M; m++) {
                 float *to = ready->sums + ((int64_t)b * ready->most + first + m) * 4 * W;
                 fetch_ahead(matrix, b + 1, m, M);
@@ -93,16 +93,17 @@ static inline void put_pair(floats value, uint8_t *near_bytes, uint8_t *rest_byt
 
 /* What the cells show, as the projection takes it: a pair of bytes, an int16, a bfloat16 or a float. */
 static inline void show(const Matrix *matrix, floats value, int32_t m, int32_t place, uint8_t *shown) {
-    int64_t at = (int64_t)m * matrix->inputs + place;
+    int64_t step = row_step(matrix);
+    uint8_t *at = shown + m * step + place * item_size(matrix);
     if (matrix->kind == INT8)
-        put_pair(value, shown + at + (int64_t)m * matrix->inputs, shown + at + (int64_t)(m + 1) * matrix->inputs);
+        put_pair(value, at + m * step, at + (m + 1) * step);
     else if (matrix->kind == INT16) {
         whole near = nearest(value * (float)matrix->steps);
-        for (int l = 0; l < W; l++) ((int16_t *)shown)[at + l] = (int16_t)near[l];
+        for (int l = 0; l < W; l++) ((int16_t *)at)[l] = (int16_t)near[l];
     } else if (matrix->kind == BFLOAT16)
-        put_halves(value, (uint16_t *)shown + at);
+        put_halves(value, (uint16_t *)at);
     else
-        put((float *)shown + at, value);
+        put((float *)at, value);
 }
 
 /* What the cells showed, (M, inputs) or pairs (M, 2, inputs), to the layer's output (M, P). */
@@ -133,7 +134,7 @@ static void step(const Layer *layer, int32_t M, int32_t B, int32_t back, const R
                  const float *before, float *cells, uint8_t *bytes, uint8_t *shown, int32_t *sums, float *out) {
     const Matrix *recurrent = layer->recurrent;
     int32_t P = layer->outputs, H = layer->cells, blocks = recurrent->blocks;
-    int64_t size = row_size(recurrent);
+    int64_t size = row_step(recurrent);
     float largest[CHUNK];
     for (int32_t m = 0; before && m < M; m++)
         largest[m] = take(P, before + (int64_t)m * P, recurrent, bytes + m * size);
@@ -173,17 +174,19 @@ static void step(const Layer *layer, int32_t M, int32_t B, int32_t back, const R
 int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t first, int32_t end, int32_t stretch,
                   const float *x, const float *keep, float *h, float *c, float *out) {
     int32_t P = layer->outputs, H = layer->cells, B = end - first, most = B > stretch ? B : stretch, ahead = 8 * most;
-    int64_t width = (int64_t)layer->recurrent->blocks * W, last = layer->projection ? layer->projection->inputs : 0;
+    int64_t width = (int64_t)layer->recurrent->blocks * W, rows = CHUNK; /* of what is shown, two to a row for int8 */
+    if (layer->projection && layer->projection->kind == INT8) rows *= 2;
     uint32_t places = 1;
     while (places < 2 * (uint32_t)most + 2) places *= 2;
     Ready ready = {.most = most, .mask = places - 1};
-    ready.bytes = malloc((size_t)(most + 16) * (size_t)row_size(layer->input)); /* more: what may prove known; whole tiles */
-    ready.largest = malloc(4 * (size_t)(most + 1));
-    ready.sums = malloc(16 * (size_t)most * (size_t)width);
-    ready.places = malloc(4 * (size_t)places);
-    int32_t *slots = malloc(4 * (size_t)ahead), *sums = malloc(4 * 2 * CHUNK * 4 * W);
-    uint8_t *bytes = malloc(CHUNK * (size_t)row_size(layer->recurrent)), *shown = calloc(CHUNK * 4 * (size_t)last + 1, 1);
-    float *cells = calloc((size_t)B * (size_t)width, 4), *state = malloc(4 * (size_t)B * (size_t)P);
+    ready.bytes = room((size_t)((most + 16) * row_step(layer->input))); /* more: what may prove known; whole tiles */
+    ready.largest = room(4 * (size_t)(most + 1));
+    ready.sums = room(16 * (size_t)most * (size_t)width);
+    ready.places = room(4 * (size_t)places);
+    int32_t *slots = room(4 * (size_t)ahead), *sums = room(4 * 2 * CHUNK * 4 * W);
+    uint8_t *bytes = room((size_t)(CHUNK * row_step(layer->recurrent)));
+    uint8_t *shown = empty_room(layer->projection ? (size_t)(rows * row_step(layer->projection)) : 0);
+    float *cells = empty_room(4 * (size_t)B * (size_t)width), *state = room(4 * (size_t)B * (size_t)P);
     int32_t lacking = !ready.bytes || !ready.largest || !ready.sums || !ready.places || !slots || !sums || !bytes ||
                       !shown || !cells || !state;
     if (!lacking) {
@@ -232,6 +235,6 @@ int32_t OWN(lstm)(const Layer *layer, int32_t T, const int32_t *steps, int32_t f
                 memcpy(c + (int64_t)(first + r) * H + k, cells + (int64_t)k * B + r * W, 4 * (size_t)smaller(H - k, W));
     }
     void *owned[] = {ready.bytes, ready.largest, ready.sums, ready.places, slots, sums, bytes, shown, cells, state};
-    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
+    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) give_back(owned[k]);
     return lacking;
 }

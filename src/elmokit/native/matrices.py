@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.native.library import c_library
-from elmokit.native.numbers import ArrayMatrix, Bits, Floats, Int8Array, from_bfloat16
+from elmokit.native.numbers import ArrayMatrix, Bits, Floats, Int8Array, aligned, from_bfloat16
 from elmokit.native.threads import side_by_side
 
 PIECE = 16  # blocks that are laid out at a time
@@ -105,8 +105,8 @@ class PackedMatrix:
         if filled == K:
             values = np.ascontiguousarray(matrix)
         else:
-            values = np.zeros((N, filled), np.float32)
-            values[:, :K] = matrix
+            values = aligned((N, filled), np.float32)
+            values[:, :K], values[:, K:] = matrix, 0
         zeros = np.zeros(filled, np.float32)
         self.held = values, zeros
         outputs = N // 4 if columns.gates else N
@@ -134,7 +134,7 @@ def _laid_out(
     """Rows (N, K) as blocks (blocks, K / together, 4, W, together), K filled up; `sums`: of each int8 row."""
     size, lanes = 4 * columns.lanes, columns.lanes
     K = _filled(values.shape[1], size // values.itemsize)  # whole vectors of bytes
-    out = np.empty((columns.blocks, K // together, 4, lanes, together), values.dtype)
+    out = aligned((columns.blocks, K // together, 4, lanes, together), values.dtype)
     if (library := c_library()) is not None:
         rows, share = np.ascontiguousarray(values), -(-columns.blocks // 2)
         lengths = rows.shape[1] * rows.itemsize, K * rows.itemsize

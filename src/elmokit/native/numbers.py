@@ -32,6 +32,15 @@ class Int8Array(NamedTuple):
 ArrayMatrix = NDArray[Any] | Int8Array  # float32, or bfloat16 as `Bits`
 
 
+def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Room for numbers that starts where a line of the cache does, so that no vector lies across two."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.empty(size + 63, np.uint8)
+    first = -room.ctypes.data % 64
+    numbers: NDArray[Any] = room[first : first + size].view(dtype)
+    return numbers.reshape(shape)
+
+
 def quantise(values: Floats, *, axes: int = 1) -> Int8Array:
     """int8 and float32 scales, one for each index of the first `axes` axes; off by at most half a scale."""
     rows = values.reshape(int(np.prod(values.shape[:axes])), -1)  # (rows, K)

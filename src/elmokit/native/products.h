@@ -18,6 +18,11 @@
 #define CHUNK (W == 16 ? 96 : 48)
 #endif
 
+#ifndef GROUPED /* floats of rows that the nearest cache keeps while a block passes by; 0: it keeps the block's instead */
+#define GROUPED 0
+#endif
+#define SOON (GROUPED ? 2 : 0) /* rows of the next block that a tile fetches */
+
 enum { INT8, FLOAT32, INT16, BFLOAT16 }; /* floats are odd */
 
 typedef struct {
@@ -41,10 +46,12 @@ static inline void put(float *p, floats x) { FLOATS(storeu)(p, x); }
 
 /* ---- Products ---- */
 
-/* Bytes of a row that `take` made. */
-static inline int64_t row_size(const Matrix *matrix) {
-    return matrix->inputs * (matrix->kind == INT8 ? 1 : matrix->kind == FLOAT32 ? 4 : 2);
-}
+static inline int64_t item_size(const Matrix *matrix) { return matrix->kind == INT8 ? 1 : matrix->kind == FLOAT32 ? 4 : 2; }
+
+/* Bytes of a row that `take` made; and those from one such row to the next, no power of two: rows that far apart would
+ * share few places of the nearest cache. */
+static inline int64_t row_size(const Matrix *matrix) { return matrix->inputs * item_size(matrix); }
+static inline int64_t row_step(const Matrix *matrix) { return row_size(matrix) + 64; }
 
 /* How bfloat16 is multiplied: as int16, by vectors of pairs, by tiles. The last two differ in the order of sums. */
 #if defined(__AMX_BF16__)
@@ -61,15 +68,15 @@ static inline void begin_products(void) {}
 static inline void end_products(void) {}
 #endif
 
-static inline __attribute__((always_inline)) void int8_tile(const int rows, const uint8_t *a, int32_t K, const int8_t *w,
-                                                            const int32_t *start, int32_t *sums) {
+static inline __attribute__((always_inline)) void int8_tile(const int rows, const uint8_t *a, int64_t step, int32_t K,
+                                                            const int8_t *w, const int32_t *start, int32_t *sums) {
     vector sum[TILE][4];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) sum[r][v] = LOAD(start + v * W);
     for (int32_t k = 0; k < K; k += 4, w += 16 * W)
         for (int r = 0; r < rows; r++) {
             int32_t four;
-            memcpy(&four, a + (int64_t)r * K + k, 4);
+            memcpy(&four, a + r * step + k, 4);
             vector x = SPREAD(four);
             for (int v = 0; v < 4; v++) sum[r][v] = DOT(sum[r][v], x, LOAD(w + 4 * W * v));
         }
@@ -77,14 +84,14 @@ static inline __attribute__((always_inline)) void int8_tile(const int rows, cons
         for (int v = 0; v < 4; v++) STORE(sums + (4 * r + v) * W, sum[r][v]);
 }
 
-static inline __attribute__((always_inline)) void int16_tile(const int rows, const int16_t *a, int32_t K, const int16_t *w,
-                                                             int32_t *sums) {
+static inline __attribute__((always_inline)) void int16_tile(const int rows, const uint8_t *a, int64_t step, int32_t K,
+                                                             const int16_t *w, int32_t *sums) {
     whole sum[FEW][4] = {0};
 #pragma GCC unroll 4
     for (int32_t k = 0; k < K; k += 2, w += 8 * W)
         for (int r = 0; r < rows; r++) {
             int32_t two;
-            memcpy(&two, a + (int64_t)r * K + k, 4);
+            memcpy(&two, a + r * step + 2 * k, 4);
             vector x = SPREAD(two);
             for (int v = 0; v < 4; v++) sum[r][v] = (whole)DOT16((vector)sum[r][v], x, LOAD(w + 2 * W * v));
         }
@@ -93,13 +100,13 @@ static inline __attribute__((always_inline)) void int16_tile(const int rows, con
 }
 
 #if HALVES == 1
-static inline __attribute__((always_inline)) void bfloat16_tile(const int rows, const uint16_t *a, int32_t K,
-                                                                const uint16_t *w, float *sums) {
+static inline __attribute__((always_inline)) void bfloat16_tile(const int rows, const uint8_t *a, int64_t step,
+                                                                int32_t K, const uint16_t *w, float *sums) {
     floats sum[TILE][4] = {0};
     for (int32_t k = 0; k < K; k += 2, w += 8 * W)
         for (int r = 0; r < rows; r++) {
             int32_t two;
-            memcpy(&two, a + (int64_t)r * K + k, 4);
+            memcpy(&two, a + r * step + 2 * k, 4);
             __m512bh x = (__m512bh)SPREAD(two);
             for (int v = 0; v < 4; v++)
                 sum[r][v] = (floats)_mm512_dpbf16_ps((__m512)sum[r][v], x, (__m512bh)LOAD(w + 2 * W * v));
@@ -128,15 +135,17 @@ static inline void across(const floats *sum, float *four) {
 #endif
 }
 
-/* Floats a (rows, length of K) times four rows of a matrix, added to one place of each of four vectors of sums. */
-static inline __attribute__((always_inline)) void float_tile(const int rows, const float *a, int64_t K, int32_t length,
-                                                             const float *const *w, float *sums) {
+/* Floats a (rows, length), `step` apart, times four rows of a matrix, added to one place of each of four vectors of sums.
+ * What `soon` points to is fetched into a nearer cache on the way. */
+static inline __attribute__((always_inline)) void float_tile(const int rows, const float *a, int64_t step, int32_t length,
+                                                             const float *const *w, const float *const *soon, float *sums) {
     floats sum[TILE][4];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) sum[r][v] = FLOATS(setzero)();
     for (int32_t k = 0; k < length; k += W) {
         floats x[TILE]; /* with one weight at a time, just as many registers as there are */
-        for (int r = 0; r < rows; r++) x[r] = FLOATS(loadu)(a + r * K + k);
+        for (int n = 0; n < SOON; n++) __builtin_prefetch(soon[n] + k, 0, 2);
+        for (int r = 0; r < rows; r++) x[r] = FLOATS(loadu)(a + r * step + k);
         for (int v = 0; v < 4; v++) {
             floats weight = FLOATS(loadu)(w[v] + k);
             for (int r = 0; r < rows; r++) sum[r][v] = FLOATS(fmadd)(x[r], weight, sum[r][v]);
@@ -157,36 +166,39 @@ static inline __attribute__((always_inline)) void float_tile(const int rows, con
 
 static void multiply_int8(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
     int32_t K = matrix->inputs;
+    int64_t step = row_step(matrix);
     const int8_t *w = (const int8_t *)matrix->values + (int64_t)block * K * 4 * W;
     const int32_t *start = matrix->start + (int64_t)block * 4 * W;
-    for (int32_t m = 0; m < M; m += TILE, a += (int64_t)TILE * K, sums += TILE * 4 * W)
+    for (int32_t m = 0; m < M; m += TILE, a += TILE * step, sums += TILE * 4 * W)
         switch (smaller(M - m, TILE)) {
-#define RUN(n) case n: int8_tile(n, a, K, w, start, sums); break;
+#define RUN(n) case n: int8_tile(n, a, step, K, w, start, sums); break;
             SIZES(RUN)
 #undef RUN
         }
 }
 
 #if HALVES == 1
-static void multiply_bfloat16(int32_t M, const uint8_t *bytes, const Matrix *matrix, int32_t block, int32_t *to) {
+static void multiply_bfloat16(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *to) {
     int32_t K = matrix->inputs;
-    const uint16_t *a = (const uint16_t *)bytes, *w = (const uint16_t *)matrix->values + (int64_t)block * K * 4 * W;
+    int64_t step = row_step(matrix);
+    const uint16_t *w = (const uint16_t *)matrix->values + (int64_t)block * K * 4 * W;
     float *sums = (float *)to;
-    for (int32_t m = 0; m < M; m += TILE, a += (int64_t)TILE * K, sums += TILE * 4 * W)
+    for (int32_t m = 0; m < M; m += TILE, a += TILE * step, sums += TILE * 4 * W)
         switch (smaller(M - m, TILE)) {
-#define RUN(n) case n: bfloat16_tile(n, a, K, w, sums); break;
+#define RUN(n) case n: bfloat16_tile(n, a, step, K, w, sums); break;
             SIZES(RUN)
 #undef RUN
         }
 }
 #endif
 
-static void multiply_int16(int32_t M, const int16_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
+static void multiply_int16(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) {
     int32_t K = matrix->inputs;
+    int64_t step = row_step(matrix);
     const int16_t *w = (const int16_t *)matrix->values + (int64_t)block * K * 4 * W;
-    for (int32_t m = 0; m < M; m += FEW, a += (int64_t)FEW * K, sums += FEW * 4 * W)
+    for (int32_t m = 0; m < M; m += FEW, a += FEW * step, sums += FEW * 4 * W)
         switch (smaller(M - m, FEW)) {
-#define RUN(n) case n: int16_tile(n, a, K, w, sums); break;
+#define RUN(n) case n: int16_tile(n, a, step, K, w, sums); break;
 #if FEW == TILE
             SIZES(RUN)
 #else
@@ -196,10 +208,12 @@ static void multiply_int16(int32_t M, const int16_t *a, const Matrix *matrix, in
         }
 }
 
-static void float_tiles(int32_t M, const float *a, int64_t K, int32_t length, const float *const *w, float *sums) {
-    for (int32_t m = 0; m < M; m += TILE, a += TILE * K, sums += TILE * 4 * W)
+/* The same for any number of rows; `soon` (tiles, SOON). */
+static void float_tiles(int32_t M, const float *a, int64_t step, int32_t length, const float *const *w,
+                        const float *const *soon, float *sums) {
+    for (int32_t m = 0; m < M; m += TILE, a += TILE * step, sums += TILE * 4 * W, soon += SOON)
         switch (smaller(M - m, TILE)) {
-#define RUN(n) case n: float_tile(n, a, K, length, w, sums); break;
+#define RUN(n) case n: float_tile(n, a, step, length, w, soon, sums); break;
             SIZES(RUN)
 #undef RUN
         }
@@ -224,11 +238,37 @@ static inline void fetch_ahead(const Matrix *matrix, int32_t block, int32_t m, i
     for (int64_t k = share * m; k < end; k += 64) __builtin_prefetch(from + k, 0, 2);
 }
 
+#if GROUPED
+/* Long rows go by slices, and rows by groups that the nearest cache keeps while a block passes by. The next block is
+ * fetched meanwhile: two of its rows, or one, by each of the first tiles that meet a row of this one. */
+static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, int32_t after, float *sums) {
+    int64_t step = row_step(matrix) / 4;
+    int32_t more = M > TILE && after >= 0 && after < matrix->blocks, each = M > 3 * TILE ? 1 : SOON;
+    memset(sums, 0, 16 * W * (size_t)M);
+    for (int32_t first = 0; first < matrix->inputs; first += SLICE) {
+        int32_t length = smaller(matrix->inputs - first, SLICE), group = smaller(GROUPED / length, CHUNK) / TILE * TILE;
+        if (group < TILE) group = TILE;
+        for (int32_t m = 0; m < M; m += group)
+            for (int32_t l = 0; l < W; l++) {
+                const float *w[4], *next[4], *soon[(CHUNK / TILE + 1) * SOON];
+                rows_at(matrix, block, l, first, w);
+                if (more) rows_at(matrix, after, l, first, next);
+                for (int32_t t = 0; t < (group + TILE - 1) / TILE; t++)
+                    for (int32_t n = 0; n < SOON; n++) {
+                        int32_t v = (m / TILE + t) * each + n % each;
+                        soon[t * SOON + n] = more && v < 4 ? next[v] : w[0]; /* which is near already */
+                    }
+                float_tiles(smaller(M - m, group), a + m * step + first, step, length, w, soon, sums + m * 4 * W + l);
+            }
+    }
+}
+#else
 /* Long rows go by slices that the nearest cache holds. For many rows those of the matrix are brought together first: far
  * apart, they drive each other out of it; and the next four are fetched meanwhile. */
 static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, int32_t after, float *sums) {
     float near[4][SLICE + 16]; /* not a power of two apart, for the same reason */
     const float *held[4] = {near[0], near[1], near[2], near[3]};
+    int64_t step = row_step(matrix) / 4;
     memset(sums, 0, 16 * W * (size_t)M);
     for (int32_t first = 0; first < matrix->inputs; first += SLICE) {
         int32_t length = smaller(matrix->inputs - first, SLICE);
@@ -236,20 +276,21 @@ static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int
             const float *w[4], *next[4];
             rows_at(matrix, block, l, first, w);
             if (M <= TILE) {
-                float_tiles(M, a + first, matrix->inputs, length, w, sums + l);
+                float_tiles(M, a + first, step, length, w, w, sums + l);
                 continue;
             }
             for (int v = 0; v < 4; v++) memcpy(near[v], w[v], 4 * (size_t)length);
             rows_at(matrix, l + 1 < W ? block : after, (l + 1) % W, first, next);
             for (int v = 0; v < 4 && (l + 1 < W || (after >= 0 && after < matrix->blocks)); v++)
                 for (int32_t k = 0; k < length; k += 16) __builtin_prefetch(next[v] + k, 0, 2);
-            float_tiles(M, a + first, matrix->inputs, length, held, sums + l);
+            float_tiles(M, a + first, step, length, held, held, sums + l);
         }
     }
 }
+#endif
 
-/* Rows a (M, inputs), made by `take`, times one block: sums (M, 4, W), to be read by `sum_at`. `after` is the block that
- * comes next, if there is one. */
+/* Rows a (M, inputs), made by `take`, `row_step` apart, times one block: sums (M, 4, W), to be read by `sum_at`. `after`
+ * is the block that comes next, if there is one. */
 static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t after, int32_t *sums) {
 #if HALVES == 2
     if (matrix->kind == INT8 && M > UNTILED) {
@@ -266,7 +307,7 @@ static void multiply(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t 
     if (matrix->kind == INT8)
         multiply_int8(M, a, matrix, block, sums);
     else if (matrix->kind == INT16)
-        multiply_int16(M, (const int16_t *)a, matrix, block, sums);
+        multiply_int16(M, a, matrix, block, sums);
     else
         multiply_floats(M, (const float *)a, matrix, block, after, (float *)sums);
 }
@@ -285,22 +326,23 @@ static inline floats all(float x) { return FLOATS(set1)(x); }
 static inline floats get(const float *p) { return FLOATS(loadu)(p); }
 static inline floats from(const int32_t *p) { return __builtin_convertvector((whole)LOAD(p), floats); }
 static inline whole nearest(floats x) { return (whole)(x + all(ROUNDING)) - (whole)all(ROUNDING); }
+static inline floats plus_product(floats sum, floats x, floats y) { return FLOATS(fmadd)(x, y, sum); } /* rounded once */
 static inline floats larger(floats x, floats y) { return FLOATS(max)(x, y); }
 static inline floats within(floats x, float most) { return larger(FLOATS(min)(x, all(most)), all(-most)); }
 
-/* exp(x) by powers of two and a polynomial on [-ln 2 / 2, ln 2 / 2], right to 1e-7. */
+/* exp(x) by powers of two and a polynomial on [-ln 2 / 2, ln 2 / 2], right to 1e-7. The power stands in the low bits of
+ * what was rounded, and is added to the exponent of the polynomial. */
 static inline floats exponential(floats x) {
     floats y = within(x, 87.0f);
-    whole n = nearest(y * 1.44269504f);
-    floats twos = __builtin_convertvector(n, floats);
-    floats r = y - twos * 0.693359375f + twos * 2.12194440e-4f;
-    floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    return p * (floats)((n + 127) << 23);
+    floats moved = plus_product(all(ROUNDING), y, all(1.44269504f)), twos = moved - all(ROUNDING);
+    floats r = plus_product(plus_product(y, twos, all(-0.693359375f)), twos, all(2.12194440e-4f));
+    floats p = plus_product(all(1.3981999507e-3f), r, all(1.9875691500e-4f));
+    p = plus_product(all(8.3334519073e-3f), p, r);
+    p = plus_product(all(4.1665795894e-2f), p, r);
+    p = plus_product(all(1.6666665459e-1f), p, r);
+    p = plus_product(all(5.0000001201e-1f), p, r);
+    p = plus_product(r, p, r * r) + 1.0f;
+    return (floats)((whole)p + ((whole)moved << 23));
 }
 
 static inline floats sigmoid(floats x) { return 1.0f / (1.0f + exponential(-x)); }

@@ -28,21 +28,21 @@ static inline void end_products(void) { _tile_release(); }
  * does not know that tiles are read from memory: the barrier has what was written there before. */
 #define MULTIPLY_TILES(name, START, ADD) \
     static void name(int32_t M, const uint8_t *a, const Matrix *matrix, int32_t block, int32_t *sums) { \
-        const int64_t size = row_size(matrix); \
+        const int64_t size = row_size(matrix), step = row_step(matrix); \
         const uint8_t *w = (const uint8_t *)matrix->values + block * size * 4 * W; \
         int far = FAR(size); \
         __asm__ volatile("" ::: "memory"); \
-        for (; M > 16; M -= 32, a += 32 * size, sums += 32 * 4 * W) \
+        for (; M > 16; M -= 32, a += 32 * step, sums += 32 * 4 * W) \
             for (int v = 0; v < 4; v += 2) { \
                 START(0, v); START(1, v + 1); START(2, v); START(3, v + 1); \
                 for (int64_t k = 0; k < size; k += 64) { \
                     if (far) for (int n = 0; n < 64; n++) __builtin_prefetch(w + (k + FARTHER) * 4 * W + n * 64, 0, 2); \
-                    _tile_loadd(4, a + k, size); \
+                    _tile_loadd(4, a + k, step); \
                     _tile_loadd(6, w + k * 4 * W + v * 64, NEXT_ROW); \
                     ADD(0, 4, 6); \
                     _tile_loadd(7, w + k * 4 * W + (v + 1) * 64, NEXT_ROW); \
                     ADD(1, 4, 7); \
-                    _tile_loadd(5, a + 16 * size + k, size); \
+                    _tile_loadd(5, a + 16 * step + k, step); \
                     ADD(2, 5, 6); \
                     ADD(3, 5, 7); \
                 } \
@@ -56,7 +56,7 @@ static inline void end_products(void) { _tile_release(); }
         START(0, 0); START(1, 1); START(2, 2); START(3, 3); \
         for (int64_t k = 0; k < size; k += 64) { \
             if (far) for (int n = 0; n < 64; n++) __builtin_prefetch(w + (k + FARTHER) * 4 * W + n * 64, 0, 2); \
-            _tile_loadd(4, a + k, size); \
+            _tile_loadd(4, a + k, step); \
             _tile_loadd(5, w + k * 4 * W, NEXT_ROW); \
             ADD(0, 4, 5); \
             _tile_loadd(6, w + k * 4 * W + 64, NEXT_ROW); \

@@ -60,7 +60,7 @@ static void convolve(const Encoder *encoder, const Bank *bank, int32_t M, int32_
 
 static void take_rows(int32_t M, int32_t K, const float *x, const Matrix *matrix, uint8_t *bytes, float *largest) {
     for (int32_t m = 0; m < M; m++)
-        largest[m] = take(K, x + (int64_t)m * K, matrix, bytes + m * row_size(matrix));
+        largest[m] = take(K, x + (int64_t)m * K, matrix, bytes + m * row_step(matrix));
 }
 
 /* g * relu(transform x) + (1 - g) * x, g = sigmoid(gate x): x (M, F), in place. */
@@ -120,9 +120,9 @@ static int32_t length_of(const int32_t *word, int32_t C, int32_t pad) {
 int32_t OWN(tokens)(const Encoder *encoder, int32_t U, int32_t C, const int32_t *chars, const float *words, float *out) {
     int32_t F = encoder->filters, D = encoder->word_dim, K = D + F;
     size_t inputs = (size_t)K + 4 * W; /* of a matrix, filled up */
-    float *x = malloc(CHUNK * 4 * (size_t)F + 1), *joined = malloc(CHUNK * 4 * (size_t)K);
-    uint8_t *bytes = malloc(CHUNK * 4 * inputs);
-    int32_t *sums = malloc(4 * 2 * CHUNK * 4 * W), lacking = !x || !joined || !bytes || !sums;
+    float *x = room(CHUNK * 4 * (size_t)F), *joined = room(CHUNK * 4 * (size_t)K);
+    uint8_t *bytes = room(CHUNK * (4 * inputs + 64)); /* more: from one row to the next */
+    int32_t *sums = room(4 * 2 * CHUNK * 4 * W), lacking = !x || !joined || !bytes || !sums;
     begin_products();
     for (int32_t first = 0; !lacking && first < U; first += CHUNK) {
         int32_t M = smaller(U - first, CHUNK), lengths[CHUNK];
@@ -142,6 +142,6 @@ int32_t OWN(tokens)(const Encoder *encoder, int32_t U, int32_t C, const int32_t 
             memcpy(made, features, 4 * (size_t)M * (size_t)K);
     }
     end_products();
-    free(x), free(joined), free(bytes), free(sums);
+    give_back(x), give_back(joined), give_back(bytes), give_back(sums);
     return lacking;
 }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from elmokit.native.library import CLibrary
 from elmokit.native.matrices import Columns, PackedMatrix
-from elmokit.native.numbers import ArrayMatrix, Floats
+from elmokit.native.numbers import ArrayMatrix, Floats, aligned
 from elmokit.native.threads import side_by_side, thread_count
 
 FEW_WORDS = 4  # that are not worth another thread
@@ -91,7 +91,7 @@ class CompiledBank:
         columns = Columns(n, lanes=lanes)
         given = np.ascontiguousarray(characters, np.float32), np.ascontiguousarray(bank.weight, np.float32)
         pieces = columns.blocks
-        self.table = np.empty((pieces, len(characters), width, 4 * lanes), np.float32)
+        self.table = aligned((pieces, len(characters), width, 4 * lanes), np.float32)
         places = (part.ctypes.data for part in (*given, self.table))
         side_by_side([partial(library.elmokit_table, len(characters), E, n, width, *places)])
         self.bias = columns.order(bank.bias.astype(np.float32))

@@ -8,6 +8,30 @@
 #else
 #include <immintrin.h>
 #endif
+#ifdef _WIN32
+#include <malloc.h>
+#endif
+
+/* Memory that starts where a line of the cache does, so that no vector lies across two; NULL where it is lacking. */
+static inline void *room(size_t size) {
+#ifdef _WIN32
+    return _aligned_malloc(size + 1, 64);
+#else
+    void *made;
+    return posix_memalign(&made, 64, size + 1) ? NULL : made;
+#endif
+}
+static inline void *empty_room(size_t size) {
+    void *made = room(size);
+    return made ? memset(made, 0, size) : NULL;
+}
+static inline void give_back(void *made) {
+#ifdef _WIN32
+    _aligned_free(made);
+#else
+    free(made);
+#endif
+}
 
 #if defined(__aarch64__)
 #define W 4
