@@ -70,6 +70,14 @@ def test_a_training_is_stopped_and_resumed(
     }
 
 
+def test_restart_deletes_no_model_of_another_kind(cli: Cli, data: Path, model_folder: Path) -> None:
+    before = (model_folder / "config.json").read_bytes()
+    for more in ((), ("--restart",)):
+        done = cli(*command(data, model_folder, model_folder, *options(epochs=1), *more))
+        assert (done.code, "holds something else; choose another folder" in done.err) == (2, True), done.err
+        assert (model_folder / "config.json").read_bytes() == before
+
+
 def test_a_full_disk_leaves_the_last_good_state(cli: Cli, process: Process, data: Path, model_folder: Path) -> None:
     output = data / "model"
     arguments = command(data, model_folder, output, *options(epochs=30, patience=30))

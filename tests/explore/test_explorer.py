@@ -190,6 +190,11 @@ def test_curves_of_a_run_that_is_still_being_written(tmp_path: Path) -> None:
     assert read_run(tmp_path / "nothing")["curves"] == {}
 
 
+def test_runs_of_one_name_are_told_apart(elmo: Elmo, tmp_path: Path) -> None:
+    explorer = Explorer(elmo, runs=[tmp_path / "first" / "run", tmp_path / "second" / "run"])
+    assert finish(explorer.about())["runs"] == ["first/run", "second/run"]
+
+
 def test_probes_of_a_file(tmp_path: Path) -> None:
     record = {"encoder": "en", "label": "upos", "view": "0 token", "accuracy": 0.9, "control": 0.7, "sentences": 10}
     (tmp_path / "probe.json").write_text(json.dumps([record]), encoding="utf-8")

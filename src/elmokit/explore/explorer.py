@@ -47,7 +47,7 @@ class Explorer:
         self.encoder, self.model = encoder, model
         self.indexes, self.tasks = dict(indexes or {}), dict(tasks or {})
         self.ready = {name: folder for name, folder in (ready or {}).items() if name not in self.tasks}
-        self.runs = {_free(path.name, k): path for k, path in enumerate(runs)}
+        self.runs = named(runs)
         self.probes = facts.read_probes(probes)
         self._load_lm = lm or self._own_lm
         self._lm: LanguageModel | None = None
@@ -290,10 +290,6 @@ def _numbered(name: str, given: Sequence[str]) -> dict[str, Any]:
 def _tells(word: str) -> bool:
     """Whether a word is likely to have a meaning of its own: no name, no stop word, not very short."""
     return word.isalpha() and not word[0].isupper() and word not in STOP and (len(word) > 2 or not word.isascii())
-
-
-def _free(name: str, number: int) -> str:
-    return name or f"run {number + 1}"
 
 
 def named(folders: Sequence[Path]) -> dict[str, Path]:

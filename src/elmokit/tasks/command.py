@@ -50,6 +50,8 @@ def run_training(
     encoder = None if setup.features.elmo_at == "none" else load_encoder(files.encoder, device=device)
     identity = identify_training(task, setup, train, dev, encoder)
     with taken(files.output):
+        if (files.output / CONFIG).exists() and not is_task_model(files.output):
+            raise InputError(f"{files.output}: holds something else; choose another folder for the task model")
         if restart:
             for name in (CONFIG, CHECKPOINT):
                 (files.output / name).unlink(missing_ok=True)
@@ -111,8 +113,6 @@ def finished(folder: Path, identity: str) -> bool:
     """Whether this training has ended in this folder; a model of another training there is an error."""
     if (folder / CHECKPOINT).exists() or not (folder / CONFIG).exists():
         return False
-    if not is_task_model(folder):
-        raise InputError(f"{folder}: holds another kind of model; choose another folder for the task model")
     if read_description(folder).identity != identity:
         raise InputError(
             f"{folder}: holds a model that was trained with other settings, data or encoder; choose another folder, or "
