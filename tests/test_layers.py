@@ -45,7 +45,11 @@ def test_the_grammar(spec: str | int, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["", "bottom", "1.5", "average:", "concat", "weights", "weights:a", "concat:1..", "all:1"]
+    "spec",
+    [
+        *("", "bottom", "1.5", "average:", "concat", "weights", "weights:a", "concat:1..", "all:1"),
+        *("weights:1,nan", "weights:1,1*inf", "9" * 5000, "concat:" + "9" * 5000),
+    ],
 )
 def test_what_is_not_understood_lists_the_grammar(spec: str) -> None:
     with pytest.raises(InputError, match=r"not understood; expected all, top, a layer number"):

@@ -87,16 +87,18 @@ class LayerChoice:
                 return cls(WHOLE[kind])
             if kind == "top":
                 return cls("average", ((-1, -1),))
-            if re.fullmatch(r"-?\d+", kind):
+            if re.fullmatch(r"-?\d{1,9}", kind):
                 return cls("average", ((int(kind), int(kind)),))
         elif kind == "weights":
             weights, _, gamma = rest.partition("*")
             try:
-                return cls("weights", None, tuple(float(w) for w in weights.split(",")), float(gamma or 1))
+                numbers = tuple(float(w) for w in weights.split(","))
+                if np.isfinite([*numbers, last := float(gamma or 1)]).all():
+                    return cls("weights", None, numbers, last)
             except ValueError:
                 pass
         elif kind in LISTED:
-            matches = [re.fullmatch(r"(-?\d+)(?:\.\.(-?\d+))?", part) for part in rest.split(",")]
+            matches = [re.fullmatch(r"(-?\d{1,9})(?:\.\.(-?\d{1,9}))?", part) for part in rest.split(",")]
             spans = tuple((int(m[1]), int(m[2] or m[1])) for m in matches if m)
             if len(spans) == len(matches):
                 return cls(LISTED[kind], spans)

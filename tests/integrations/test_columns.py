@@ -31,6 +31,7 @@ def test_pandas(elmo: Elmo) -> None:
     column = elmo.columns(tokens=True)(table["text"][:3])
     assert [len(one) for one in column] == [4, 0, 2]
     assert column.name == "vector"
+    assert elmo.columns()(pandas.Series(["A mat", None], dtype="string")).isna().tolist() == [False, True]
     lists = pandas.DataFrame({"text": [["A", "mat"], np.array(["B"], dtype=object)]})
     assert_allclose(np.stack(elmo.columns()(lists)["vector"]), elmo.encode([["A", "mat"], ["B"]]), atol=1e-6)
 

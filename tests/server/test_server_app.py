@@ -16,7 +16,7 @@ from fastapi import APIRouter
 from running import Process, Running, same, until
 
 from elmokit import Elmo
-from elmokit.server import ServerSettings, Service
+from elmokit.server import ServerSettings, Service, service
 from elmokit.server.errors import LateError, OverloadedError
 from elmokit.server.run import bind
 
@@ -60,6 +60,7 @@ def test_base64_is_little_endian_float32(server: Running, encoder: Elmo) -> None
         ({"input": "a", "layers": "weights:1,2"}, 400, "the model has 3 layers"),
         ({"input": "a", "layers": "17"}, 400, "layers 0 to 2"),
         ({"input": "a", "model": "ada"}, 404, "this server has tiny"),
+        ({"input": "a", "layers": "concat:0..2,0..2"}, 400, "name a layer twice"),
         ({"input": ["a"] * 2049}, 413, "at most 2,048"),
         ({"input": "a " * 8193}, 413, "8,193 tokens"),
         ({"input": "a", "pooling": "cls"}, 400, "pooling"),
@@ -71,6 +72,26 @@ def test_what_is_refused_is_told_why(server: Running, body: object, status: int,
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
     assert said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"input": ["a"] * 3, "layers": "all"}),
+        ("/v1/tokens", {"input": "a b c", "layers": "all"}),
+        ("/embed_all", {"inputs": "a b c", "layers": "all"}),
+        ("/v1/compare", {"input": ["a a c"], "word": "a"}),
+    ],
+)
+def test_answers_that_take_much_memory(
+    server: Running, path: str, body: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 4 * 3 * 3 * 12  # numbers of 4 bytes, 3 vectors of 3 layers
+    monkeypatch.setattr(service, "MOST_BYTES", size)
+    assert server.http.post(path, json=body).status_code == 200
+    monkeypatch.setattr(service, "MOST_BYTES", size - 1)
+    assert "MiB are sent" in (refused := server.http.post(path, json=body)).text
+    assert refused.status_code == 413
 
 
 def test_the_size_that_the_vectors_have_may_be_asked_for(server: Running, encoder: Elmo) -> None:

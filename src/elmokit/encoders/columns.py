@@ -44,14 +44,18 @@ class Columns:
         return table[self.text]
 
     def vectors(self, texts: Sequence[Any]) -> list[Any]:
-        """One array per row, (D,) or with `tokens` (T, D); None where the text is missing (None or NaN)."""
+        """One array per row, (D,) or with `tokens` (T, D); None where the text is missing (None, NaN, pandas' NA)."""
         rows: list[Any] = [None] * len(texts)
-        there = [k for k, text in enumerate(texts) if not (text is None or (isinstance(text, float) and text != text))]
+        there = [k for k, text in enumerate(texts) if not _is_missing(text)]
         given = [list(texts[k]) if isinstance(texts[k], np.ndarray) else texts[k] for k in there]
         encode = self.encoder.encode_tokens if self.tokens else self.encoder.encode
         for k, vectors in zip(there, encode(given, **self.options), strict=True):
             rows[k] = vectors
         return rows
+
+
+def _is_missing(text: Any) -> bool:
+    return text is None or (isinstance(text, float) and text != text) or type(text).__name__ in ("NAType", "NaTType")
 
 
 def _pandas_series(columns: Columns, column: Any) -> Any:

@@ -247,15 +247,6 @@ class Service:
             told.tokens += sum(map(len, found))
         return found
 
-    def check_answer(self, sentences: Sequence[Sentence], layers: Layers, *, model: str | None = None) -> None:
-        """413 where an answer with a vector per token would take too much memory."""
-        encoder = self.encoder(model)
-        axes = Choice.of(layers, None, default="average").axes(encoder.depth, encoder.width)
-        size = 4 * math.prod(axes) * sum(map(len, sentences))
-        if size > MOST_BYTES:
-            told = f"{size >> 20:,} MiB; at most {MOST_BYTES >> 20} MiB are sent"
-            raise ApiError(413, f"the vectors of these texts take {told}; send fewer texts", param="input")
-
     async def encode(
         self,
         texts: Sequence[Any],
@@ -274,10 +265,17 @@ class Service:
         """
         encoder = self.encoder(model)
         choice = LayerChoice.parse(layers)
-        choice.indices(encoder.depth)  # a layer that is not there is refused before anything waits
+        picked = choice.indices(encoder.depth)  # a layer that is not there is refused before anything waits
+        if len(set(picked)) < len(picked):
+            raise ApiError(400, f"layers {layers!r} name a layer twice", param="layers")
         sentences = await self.cut(texts, model=model, truncate=truncate)
         if not sentences:
             return Encoded([], [])
+        rows = sum(map(len, sentences)) if pooling == "none" else len(sentences)
+        size = 4 * math.prod(Choice(choice).axes(encoder.depth, encoder.width)) * rows
+        if size > MOST_BYTES:
+            told = f"{size >> 20:,} MiB; at most {MOST_BYTES >> 20} MiB are sent"
+            raise ApiError(413, f"the vectors of these texts take {told}; send fewer texts", param="input")
         patience = self.settings.stuck_seconds * max(1.0, max(map(len, sentences)) / 1024)
         ends = self._ends(deadline)
         job = Embedding(encoder, sentences, Shaping(choice, pooling, normalise), deadline=ends, patience=patience)

@@ -187,9 +187,7 @@ def tei_router(service: Service) -> APIRouter:
     )
     async def embed_all(body: EmbedAllRequest) -> Response:
         """The vectors of all words of each text."""
-        sentences = await service.cut(body.texts(), truncate=body.side)
-        service.check_answer(sentences, body.layers)
-        found = await service.encode(sentences, layers=body.layers, pooling="none")
+        found = await service.encode(body.texts(), layers=body.layers, pooling="none", truncate=body.side)
         return to_json([as_float32(vectors.reshape(-1, vectors.shape[-1])) for vectors in found.vectors])
 
     @router.post(

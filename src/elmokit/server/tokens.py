@@ -69,11 +69,8 @@ def tokens_router(service: Service) -> APIRouter:
     async def tokens(body: TokensRequest) -> Response:
         """A vector for each word."""
         name = service.model_name(body.model)
-        sentences = await service.cut(texts_of(body), model=name)
-        service.check_answer(sentences, body.layers, model=name)
-        found = await service.encode(
-            sentences, model=name, layers=body.layers, pooling="none", normalise=body.normalize
-        )
+        texts = texts_of(body)
+        found = await service.encode(texts, model=name, layers=body.layers, pooling="none", normalise=body.normalize)
         if body.encoding_format == "safetensors":
             return Response(_safetensors(found), media_type=SAFETENSORS)
         if body.encoding_format == "arrow":
