@@ -3,7 +3,9 @@
 import base64
 import io
 import json
+import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,13 @@ from world import World
 
 from elmokit import Elmo, Index, LanguageModel, TaskModel
 from elmokit.analysis import find_neighbours, measure_drift
-from elmokit.server import ServerSettings, Service
+from elmokit.server import ServerSettings, Service, current_job
+from elmokit.server.errors import GoneError
+from elmokit.server.jobs import Call
 from elmokit.server.sources import ready_tasks
+from elmokit.server.tasks import apply_task
+from elmokit.server.words import _scores
+from elmokit.text import Sentence
 from elmokit.weights import bundled
 
 TEXTS = ["The cat sat on the mat.", "A dog ran.", ""]
@@ -174,3 +181,39 @@ def test_a_field_that_does_not_exist(full: Running, path: str, body: dict[str, A
     wrong = list(body)[-1]
     assert answer.json()["error"]["message"] == f"{wrong}: there is no such field; /docs lists them"
     assert answer.json()["error"]["param"] == wrong
+
+
+def test_work_that_cannot_be_cut_into_turns_is_bounded(start: Callable[..., Running], world: World) -> None:
+    tagger = TaskModel.from_pretrained(world.tagger, device="cpu")
+    server = start(settings=ServerSettings(max_queue_tokens=50))
+    server.service.tasks["tagger"] = tagger
+    few, many = "Ann sees Bob. " * 5, "Ann sees Bob. " * 20
+    assert len(ok(server, "/v1/tasks/tagger", input=few)["data"][0]) == 5
+    answer = server.http.post("/v1/tasks/tagger", json={"input": many})
+    assert answer.status_code == 413
+    assert "82 tokens in one request; at most 50" in answer.json()["error"]["message"]
+
+
+def test_work_that_nobody_waits_for_ends(world: World) -> None:
+    tagger, lm = TaskModel.from_pretrained(world.tagger, device="cpu"), LanguageModel.from_pretrained(world.model)
+    service = Service({"lm": Elmo.from_pretrained(world.model, device="cpu")})
+    service.start()
+    ran: list[str] = []
+
+    def work(name: str, call: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            job = current_job()
+            assert job is not None
+            job.future.cancel()
+            with pytest.raises(GoneError):
+                call()
+            ran.append(name)
+
+        return run
+
+    calls = {"apply": lambda: apply_task(tagger, ["Ann sees Bob."]), "score": lambda: _scores(lm, [Sentence.of("a")])}
+    for name, call in calls.items():
+        service.model.submit(Call(work(name, call), 1, deadline=math.inf, patience=math.inf))
+    service.close()
+    service.model.thread.join(120)
+    assert ran == ["apply", "score"]

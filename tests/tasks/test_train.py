@@ -11,11 +11,14 @@ import torch
 from small_tasks import SMALL, small_data, small_setup, tiny_elmo
 
 from elmokit.errors import ConfigError, ElmokitError, InputError
+from elmokit.tasks import feed
 from elmokit.tasks.feed import shuffled_batches
 from elmokit.tasks.run import CHECKPOINT, Listener, spaced, taken, train_task
 from elmokit.tasks.setup import load_setup
+from elmokit.tasks.tagging.network import TaggedExample
 from elmokit.tasks.tagging.task import NER, TAGLM
 from elmokit.tasks.train import Epoch, WeightAverage
+from elmokit.text import Sentence
 
 
 class StopHereError(Exception):
@@ -209,6 +212,18 @@ def test_every_example_is_in_one_batch() -> None:
     assert padding < 1.2
     assert list(shuffled_batches(lengths, 8, np.random.default_rng(2))) != batches
     assert list(shuffled_batches([0, 2, 0], 4, np.random.default_rng(0))) == [[1]]
+
+
+def test_predictions_of_long_texts_have_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, dev = small_data(tmp_path)
+    model = train_task(NER, small_setup(epochs=1, elmo_at="none"), train, dev, device="cpu")
+    examples = [TaggedExample(Sentence.of(["Ann"] * n)) for n in (3, 30, 1, 4, 0, 2, 30)]
+    before = [found.tags for found in model.predict_examples(examples)]
+    monkeypatch.setattr(feed, "PREDICT_TOKENS", 10)
+    done: list[int] = []
+    after = model.predict_examples(examples, told=lambda some, total: done.append(some))
+    assert [found.tags for found in after] == before
+    assert done == [3, 5, 6, 7]  # sentences of 0, 1 and 2 words; 3 and 4; 30; 30
 
 
 def test_evenly_spaced() -> None:

@@ -13,8 +13,7 @@ from elmokit.analysis.word_senses import SensesConfig, Use, group_vectors
 from elmokit.errors import InputError
 from elmokit.index import Index
 from elmokit.server.bodies import SafeRoute
-from elmokit.server.errors import GoneError
-from elmokit.server.jobs import current_job
+from elmokit.server.jobs import leave_if_cancelled
 from elmokit.server.schemas import ERRORS, example
 from elmokit.server.service import Service
 from elmokit.server.wire import to_json
@@ -263,11 +262,7 @@ def _drift(first: Index, second: Index, body: DriftRequest) -> dict[str, Any]:
         by=body.by, min_count=body.min_count, per_word=body.per_word, clusters=body.clusters, examples=body.examples
     )
 
-    def told(done: int, total: int) -> None:
-        if (job := current_job()) is not None and job.cancelled:
-            raise GoneError
-
-    found = measure_drift(first, second, words=body.words, config=config, told=told)
+    found = measure_drift(first, second, words=body.words, config=config, told=leave_if_cancelled)
     data = []
     for word in found[: body.number]:
         sides = {

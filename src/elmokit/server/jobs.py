@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
-from elmokit.server.errors import LateError, OverloadedError, UnavailableError
+from elmokit.server.errors import GoneError, LateError, OverloadedError, UnavailableError
 from elmokit.server.lanes import Lanes
 
 LEAST = 256  # tokens in the full batch of a lane: with fewer, lanes do less than threads that work together
@@ -370,6 +370,12 @@ def _lately(before: float, now: float) -> float:
 def current_job() -> Job | None:
     """The job that this thread runs: a long function may ask `current_job().cancelled` and return early."""
     return getattr(_running, "job", None)
+
+
+def leave_if_cancelled(*_: int) -> None:
+    """Ends a long function that nobody waits for any more; given as what hears of its progress."""
+    if (job := current_job()) is not None and job.cancelled:
+        raise GoneError
 
 
 def _settle(set_it: Callable[[Any], None], value: Any) -> None:

@@ -292,13 +292,15 @@ class Service:
     ) -> T:
         """The result of a function, run in its turn by the model thread, or by the side thread (lane "side").
 
-        tokens    how much it counts in the queue
+        tokens    how much it counts in the queue; more than the queue may hold is an error 413
         deadline  a time of time.monotonic(); default: the request's own. Later than that, it is an error 504
         patience  seconds after which /health fails because of it; default: until its deadline, and no less than the
                   server's `stuck_seconds`
 
         Work on an index, which needs no model, belongs to the side thread, so that it does not hold up encoding.
         """
+        if tokens > (most := self.settings.max_queue_tokens):  # it cannot be cut into turns
+            raise ApiError(413, f"{tokens:,} tokens in one request; at most {most:,} are read here", param="input")
         ends = self._ends(deadline)
         least = self.settings.stuck_seconds
         patience = max(ends - time.monotonic(), least) if patience is None else patience

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from elmokit.server.bodies import SafeRoute
 from elmokit.server.errors import ApiError
+from elmokit.server.jobs import leave_if_cancelled
 from elmokit.server.schemas import ERRORS, example
 from elmokit.server.service import Service
 from elmokit.server.wire import to_json
@@ -70,7 +71,8 @@ def tasks_router(service: Service) -> APIRouter:
 def apply_task(model: TaskModel[Any, Any], given: list[Any]) -> list[list[dict[str, Any]]]:
     """The records of each input."""
     parts = [model.task.examples(one, model.tokenizer) for one in given]
-    found = iter(model.predict_examples([example for part in parts for example in part]))
+    examples = [example for part in parts for example in part]
+    found = iter(model.predict_examples(examples, told=leave_if_cancelled))
     return [[model.task.record(example, next(found)) for example in part] for part in parts]
 
 

@@ -9,12 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from elmokit.analysis.compare import compare_word, find_word
 from elmokit.lm import LanguageModel, PerplexityReport
 from elmokit.lm.predictions import blank_positions, read_context
+from elmokit.lm.scores import SentenceScore
 from elmokit.server.bodies import SafeRoute
 from elmokit.server.errors import ApiError
+from elmokit.server.jobs import leave_if_cancelled
 from elmokit.server.openai import texts_of
 from elmokit.server.schemas import ERRORS, ModelName, TokenLists, example
 from elmokit.server.service import Service
 from elmokit.server.wire import to_json
+from elmokit.text import Sentence
 
 MOST_PAIRS = 1_000
 
@@ -145,7 +148,7 @@ def words_router(service: Service) -> APIRouter:
         name = service.model_name(body.model)
         sentences = [sentence for sentence in await service.cut(texts_of(body), model=name) if len(sentence)]
         tokens = sum(len(sentence) + 2 for sentence in sentences)
-        scores = await service.run(lambda: service.language_model(name).score(sentences), tokens=tokens)
+        scores = await service.run(lambda: _scores(service.language_model(name), sentences), tokens=tokens)
         report = PerplexityReport.of(scores)
         told: dict[str, Any] = {"model": name, **asdict(report), "mean": report.mean}
         if body.per_sentence:
@@ -165,6 +168,14 @@ def words_router(service: Service) -> APIRouter:
         return to_json({"model": name, "data": [pair._asdict() for pair in pairs]})
 
     return router
+
+
+def _scores(lm: LanguageModel, sentences: list[Sentence]) -> list[SentenceScore]:
+    found: dict[int, SentenceScore] = {}
+    for position, score in lm.scores(sentences):
+        found[position] = score
+        leave_if_cancelled()
+    return [found[position] for position in range(len(sentences))]
 
 
 def _predict(lm: LanguageModel, given: Any, body: PredictRequest) -> dict[str, Any]:

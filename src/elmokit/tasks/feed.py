@@ -11,7 +11,7 @@ from elmokit.tasks.task import Batch, E, Network, P, Task
 from elmokit.tasks.words import WordReader
 
 POOL = 50  # batches whose examples are sorted by size together: little padding, still a random order
-PREDICT_BATCH = 64
+PREDICT_BATCH, PREDICT_TOKENS = 64, 1 << 15  # examples, and positions with padding, unless one has more
 
 
 class Feeder(Generic[E, P]):
@@ -55,19 +55,21 @@ class Feeder(Generic[E, P]):
         """A prediction for every example, in order; `told` hears how many of how many are done."""
         sizes = [self.task.size(example) for example in examples]
         by_size = [int(k) for k in np.argsort(sizes, kind="stable")]
-        step = 1 if self.task.documents else batch_size
+        step, end = 1 if self.task.documents else batch_size, 0
         found: list[Any] = [None] * len(examples)
         training = network.training
         if training:  # a network at work is shared by threads and stays as it is
             network.eval()
         with torch.no_grad():
-            for start in range(0, len(by_size), step):
-                picked = by_size[start : start + step]
+            while picked := by_size[end : end + step]:
+                while len(picked) > 1 and len(picked) * sizes[picked[-1]] > PREDICT_TOKENS:
+                    picked.pop()  # the longest
+                end += len(picked)
                 batch = self.batch([examples[k] for k in picked])
                 for k, prediction in zip(picked, network.predict(batch), strict=True):
                     found[k] = prediction
                 if told is not None:
-                    told(start + len(picked), len(examples))
+                    told(end, len(examples))
         if training:
             network.train()
         return found
