@@ -4,7 +4,8 @@ import contextlib
 import json
 import stat
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,27 @@ def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 def many(n: int, *, seed: int = 0) -> list[list[str]]:
     rng = np.random.default_rng(seed)
     return [[f"w{k}" for k in rng.integers(0, 80, rng.integers(0, 9))] for _ in range(n)]
+
+
+class Meanwhile(Counter[str]):
+    """Words of an index that grows when they are first looked at."""
+
+    grow: Callable[[], object]
+
+    def most_common(self, n: int | None = None) -> list[tuple[str, int]]:
+        self.grow()
+        return super().most_common(n)
+
+
+def test_means_of_words_while_the_index_grows(elmo: Elmo, tmp_path: Path) -> None:
+    index = Index.build(elmo, many(60), tmp_path / "index")
+    expected = word_means(index)
+    counts = index._view.words = Meanwhile(index._view.words)
+    counts.grow = lambda: index.grow(elmo, many(60, seed=1), name="more")
+    found = word_means(index)
+    assert len(index) > counts.total()
+    assert list(found.words) == list(expected.words)
+    assert np.array_equal(found.vectors, expected.vectors)
 
 
 def brute_force(index: Index, queries: Any, k: int) -> Any:

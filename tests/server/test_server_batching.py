@@ -123,6 +123,33 @@ def test_a_large_request_does_not_hold_up_a_small_one(start: Callable[..., Runni
     assert service.model.held == 0
 
 
+def test_jobs_of_several_models_all_have_their_turn(encoder: Elmo) -> None:
+    """Those of one model run together; those of others keep their places and come next."""
+    batches: list[list[str]] = []
+
+    class Words(Divisible):
+        def __init__(self, name: str, place: str) -> None:
+            super().__init__(2, deadline=time.monotonic() + 600, patience=60)
+            self.name, self.place, self.pieces = name, place, deque(["ab"])
+
+        def result(self) -> str:
+            return self.name
+
+    thread = ModelThread(run=lambda work, budget: batches.append([job.name for job, _ in work]), bound=1000, budget=100)
+    thread.start()
+    gate = threading.Event()
+    thread.submit(Call(lambda: gate.wait(60), 1, deadline=time.monotonic() + 600, patience=60))
+    jobs = [Words(f"{place}{k}", place) for k, place in enumerate("abcab")]
+    for job in jobs:
+        thread.submit(job)
+    gate.set()
+    assert [job.future.result(60) for job in jobs] == [job.name for job in jobs]
+    assert batches == [["a0", "a3"], ["b1", "b4"], ["c2"]]
+    thread.close()
+    thread.thread.join(60)
+    assert thread.held == 0
+
+
 def test_a_client_that_goes_away_is_dropped_before_its_turn(start: Callable[..., Running]) -> None:
     server = start()
     release = hold(server)

@@ -16,12 +16,13 @@ LIMIT = 50_000  # words, the most frequent
 
 def word_means(index: Index, *, min_count: int = MIN_COUNT, limit: int = LIMIT) -> WordTable:
     """The mean vector of each word, as it is spelled, that stands there `min_count` times; the most frequent first."""
-    words = [word for word, count in index.words.most_common(limit) if count >= min_count]
+    view = index._view  # another thread may add text meanwhile
+    words = [word for word, count in view.words.most_common(limit) if count >= min_count]
     if not words:
         raise InputError(f"no word stands {min_count} times in {index.folder}; it needs more text")
     place = {word: k for k, word in enumerate(words)}
     sums = np.zeros((len(words), index.manifest.width), dtype=np.float32)  # (V, D)
-    for segment in index.segments:
+    for segment in view.segments:
         # (its own vocabulary,): the row in `sums`, or -1
         rows = np.array([place.get(word, -1) for word in segment.vocabulary], dtype=np.int64)
         kinds = rows[segment.word_ids]  # (n,)
@@ -34,7 +35,7 @@ def word_means(index: Index, *, min_count: int = MIN_COUNT, limit: int = LIMIT) 
             vectors = segment.decode(at, at + BLOCK)[order]  # (n, D)
             starts = np.flatnonzero(np.diff(some[order], prepend=-1))  # of each word's stretch
             sums[some[order[starts]]] += np.add.reduceat(vectors, starts, axis=0)
-    counts = np.array([index.words[word] for word in words], dtype=np.float32)  # (V,)
+    counts = np.array([view.words[word] for word in words], dtype=np.float32)  # (V,)
     return WordTable(words, sums / counts[:, None], f"means over {index.folder}")
 
 
