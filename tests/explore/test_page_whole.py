@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from visits import Server, Visit, lines_of, state_of
+from visits import Server, Visit, lines_of, rows_of, state_of
 
 from elmokit.server.sources import ready_tasks
 
@@ -38,6 +38,22 @@ def test_text_is_never_taken_for_html(visit: Visit) -> None:
     assert page.locator(".wrong").inner_text().startswith("'<script>' is not in")
     visit.go("?view=tasks&text=%3Cb%3EAnn%3C/b%3E")
     assert "<b>" in page.locator(".answer").first.inner_text()
+
+
+def test_characters_that_javascript_counts_as_two(visit: Visit) -> None:
+    text = "😀 Ann 👩‍👩‍👧 sees New York 🇩🇪 now."
+    page = visit.go(f"?a={text}")
+    assert page.locator(".words").first.inner_text() == text
+    page = visit.go(f"?view=blank&text={text}")
+    assert page.locator(".words").first.inner_text() == text
+    page.locator(".words button", has_text="sees").click()
+    visit.settled()
+    assert state_of(page)["text"] == text.replace("sees", "___")
+    page = visit.go(f"?view=tasks&text={text}")
+    found = [row[0] for row in rows_of(visit.saved("What it finds", "CSV"))[1:]]
+    page.locator(".answer mark sub").evaluate_all("all => all.forEach(one => one.remove())")
+    assert page.locator(".answer mark").all_inner_texts() == found
+    assert found
 
 
 def test_right_to_left(visit: Visit) -> None:

@@ -1,6 +1,6 @@
 // Blank: words for a gap, and how probable a sentence is, word by word.
 import { bars } from "./charts.js";
-import { calm, card, h, labelled, percent, s } from "./dom.js";
+import { calm, card, h, labelled, parted, percent, s } from "./dom.js";
 import { saves } from "./save.js";
 import { quoted, shell } from "./code.js";
 
@@ -42,16 +42,16 @@ export function mount(root, context) {
   }
 
   function score(found, state) {
-    const parts = [];
+    const [parts, part] = [[], parted(found.text)];
     let at = 0;
     found.tokens.forEach((token, k) => {
-      parts.push(found.text.slice(at, token.start));
+      parts.push(part(at, token.start));
       const name = [found.surprising[k] ? "odd" : "", found.unknown[k] ? "unknown" : ""].join(" ");
       const told = [found.forward && `from the left ${percent(Math.exp(found.forward[k]))}`, found.backward && `from the right ${percent(Math.exp(found.backward[k]))}`].filter(Boolean).join(", ");
-      parts.push(h("button", { type: "button", class: name, title: `${token.text}: ${told}${found.surprising[k] ? "; surprising" : ""}${found.unknown[k] ? "; not in the vocabulary" : ""}`, "aria-label": `${token.text}, ${told}${found.surprising[k] ? ", surprising" : ""}. Make it a blank.`, onclick: () => context.set({ text: `${found.text.slice(0, token.start)}___${found.text.slice(token.end)}` }) }, token.text));
+      parts.push(h("button", { type: "button", class: name, title: `${token.text}: ${told}${found.surprising[k] ? "; surprising" : ""}${found.unknown[k] ? "; not in the vocabulary" : ""}`, "aria-label": `${token.text}, ${told}${found.surprising[k] ? ", surprising" : ""}. Make it a blank.`, onclick: () => context.set({ text: `${part(0, token.start)}___${part(token.end)}` }) }, token.text));
       at = token.end;
     });
-    parts.push(found.text.slice(at));
+    parts.push(part(at));
     const chart = wordByWord(found);
     const table = () => [["word", "from the left", "from the right", "surprising"], ...found.tokens.map((token, k) => [token.text, found.forward && Math.exp(found.forward[k]), found.backward && Math.exp(found.backward[k]), found.surprising[k] ? "yes" : ""])];
     const total = ["forward", "backward"].filter((side) => found.totals[side] !== null).map((side) => `${side === "forward" ? "left to right" : "right to left"} ${found.totals[side].toFixed(1)}`).join(", ");

@@ -47,6 +47,12 @@ export const count = (n) => n.toLocaleString("en");
 /** Lines to type into a terminal. */
 export const terminal = (text) => h("pre", { tabindex: 0, role: "group", "aria-label": "Commands" }, text);
 
+/** Parts of a text by places that count whole characters, as the server does: JavaScript counts an emoji as two. */
+export function parted(text) {
+  const characters = Array.from(text);
+  return (from, to) => characters.slice(from, to).join("");
+}
+
 /** The end, or the beginning, of a text: whole words, at most so many characters. */
 export function ending(text, most) {
   return text.length > most ? `… ${text.slice(-most).replace(/^\S*\s/, "")}` : text;

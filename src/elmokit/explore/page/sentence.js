@@ -1,7 +1,7 @@
 // Sentence: every token against every token, in each layer or a mix of them.
 import { unpack } from "./api.js";
 import { bars, heatMap } from "./charts.js";
-import { beginning, calm, card, choice, ending, h, labelled } from "./dom.js";
+import { beginning, calm, card, choice, ending, h, labelled, parted } from "./dom.js";
 import { saves } from "./save.js";
 import { quoted, shell } from "./code.js";
 
@@ -111,15 +111,15 @@ export function mount(root, context) {
 
   /** A sentence as it was written, every token a button. */
   function line(sentence, which, cosines, focus) {
-    const parts = [];
+    const [parts, part] = [[], parted(sentence.text)];
     let at = 0;
     sentence.tokens.forEach((token, k) => {
       const number = token.number;
-      parts.push(sentence.text.slice(at, token.start));
+      parts.push(part(at, token.start));
       parts.push(h("button", { type: "button", "data-token": number, class: [number === focus ? "focus" : "", token.unknown ? "unknown" : ""].join(" "), "aria-pressed": null, onclick: () => context.set({ focus: String(number) }), onpointerenter: () => shadeOnly(number), onfocus: () => shadeOnly(number), onpointerleave: () => shadeOnly(focusOf(context.state)) }, token.text));
       at = token.end;
     });
-    parts.push(sentence.text.slice(at));
+    parts.push(part(at));
     return h("p", { class: "words", dir: "auto" }, parts);
   }
 

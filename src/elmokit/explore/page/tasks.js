@@ -1,6 +1,6 @@
 // Tasks: what trained models find in a text.
 import { bars, shares } from "./charts.js";
-import { calm, card, choice, h, labelled, percent, terminal } from "./dom.js";
+import { calm, card, choice, h, labelled, parted, percent, terminal } from "./dom.js";
 import { saves } from "./save.js";
 import { quoted, shell } from "./code.js";
 
@@ -51,21 +51,21 @@ export function mount(root, context) {
 
   /** Text with marked stretches {start, end, label, series}; those that overlap an earlier one are left out. */
   function marked(text, marks) {
-    const parts = [];
+    const [parts, part] = [[], parted(text)];
     let at = 0;
     for (const one of [...marks].sort((a, b) => a.start - b.start || b.end - a.end)) {
       if (one.start < at) continue;
-      parts.push(text.slice(at, one.start), h("mark", { class: `k${one.series % 8}` }, text.slice(one.start, one.end), h("sub", {}, one.label)));
+      parts.push(part(at, one.start), h("mark", { class: `k${one.series % 8}` }, part(one.start, one.end), h("sub", {}, one.label)));
       at = one.end;
     }
-    return h("p", { class: "answer", dir: "auto" }, [...parts, text.slice(at)]);
+    return h("p", { class: "answer", dir: "auto" }, [...parts, part(at)]);
   }
 
   const drawn = {
     spans({ text, records }) {
       const found = records.flatMap((one) => one.spans?.map((s) => ({ ...s, label: s.type })) ?? one.words.map((w) => ({ ...w, label: w.tag })));
       const kinds = [...new Set(found.map((one) => one.label))].sort();
-      const rows = () => [["text", "label", "start", "end"], ...found.map((one) => [text.slice(one.start, one.end), one.label, one.start, one.end])];
+      const rows = () => [["text", "label", "start", "end"], ...found.map((one) => [one.text, one.label, one.start, one.end])];
       return card("What it finds", [marked(text, found.map((one) => ({ ...one, series: kinds.indexOf(one.label) }))), found.length ? null : h("p", { class: "note" }, "Nothing was found.")], saves("spans", { csv: rows }));
     },
     classes({ records }) {
