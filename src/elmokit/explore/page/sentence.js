@@ -34,7 +34,7 @@ export function mount(root, context) {
   const mixing = h("div", { class: "row" }, names.map((name, k) => labelled(h("span", {}, `s ${name} `, told[k]), mixers[k])), labelled(h("span", {}, "gamma ", gammaTold), gamma));
   const stage = h("div", { class: "two stage" });
   const beside = h("div");
-  const matrix = h("div", { class: "scroll" });
+  const matrix = h("div");
   const corpus = h("div");
   root.append(
     h("p", { class: "lead" }, "A word's vector depends on its sentence. Choose a word: all others are shaded by how alike their vectors are."),
@@ -155,7 +155,7 @@ export function mount(root, context) {
     });
     map = { svg, data, values, note };
     const table = () => [["", ...columns.map((one) => one.text)], ...rows.map((one, r) => [one.text, ...columns.map((_, c) => +map.values[r * columns.length + c].toFixed(4))])];
-    matrix.replaceChildren(card("Every token against every token", [svg, note], saves("heat map", { svg: () => svg, csv: table })));
+    matrix.replaceChildren(card("Every token against every token", [h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Heat map" }, svg), note], saves("heat map", { svg: () => svg, csv: table })));
   }
   const caption = (name) => `Layer ${name}: the stronger the colour, the more alike (cosine from 0 to 1).`;
 
