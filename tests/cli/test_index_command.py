@@ -186,6 +186,11 @@ class TestDrift:
         assert all(r["first_examples"] and r["second_examples"] and 0 < r["p"] <= 1 for r in found)
         indexes = cli("drift", tmp_path / "kept" / "first", tmp_path / "kept" / "second", *common)
         assert indexes.out == texts.out
+        for name, path in (("whole1", corpus), ("whole2", other)):
+            assert cli("index", path, "-o", tmp_path / name, "-m", model_folder).code == 0
+        whole = cli("drift", tmp_path / "whole1", tmp_path / "whole2", *common)
+        words = {json.loads(line)["word"] for line in whole.out.splitlines()}
+        assert words == {"play", "park", "actors"}, "function words are left out, as of texts"
 
     def test_a_table_to_read_and_a_picture(
         self, cli: Cli, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -194,6 +199,7 @@ class TestDrift:
         done = cli("drift", index, index, "--min-count", 3, "-n", 4)
         assert done.code == 0, done.err
         assert "more words" in done.out
+        assert "-0.000" not in done.out
         pytest.importorskip("altair", reason="altair is not installed: pip install 'elmokit[plots]'")
         done = cli("drift", index, index, "--min-count", 3, "-n", 4, "--plot", tmp_path / "drift.json")
         assert done.code == 0, done.err

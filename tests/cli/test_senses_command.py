@@ -47,3 +47,22 @@ def test_a_word_that_is_not_there(cli: Cli, corpus: Path, model_folder: Path) ->
     assert done.code == 2
     assert "'cricket' occurs 0 times" in done.err
     assert "no such file" in cli("senses", "nothing.txt", "-w", "play").err
+
+
+def test_an_index_has_its_vectors(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    corpus.write_text(corpus.read_text(encoding="utf-8") + "Play it again .\n", encoding="utf-8")
+    index = tmp_path / "index"
+    made = cli("index", corpus, "-o", index, "-m", model_folder, "--precision", "float16", "--device", "cpu")
+    assert made.code == 0, made.err
+    done = cli("senses", index, "-w", "play", "--clusters", 2, "--json")
+    assert (done.code, done.err) == (0, "")
+    record = json.loads(done.out)
+    texts = {use["text"][use["start"] : use["end"]] for use in record["uses"]}
+    assert (len(record["uses"]), texts) == (7, {"play", "Play"}), "copies of a sentence count once, in any case"
+    given = ("-w", "play", "--clusters", 2, "--json", "-m", model_folder, "--device", "cpu")
+    again = json.loads(cli("senses", corpus, *given).out)
+    assert [group["size"] for group in record["groups"]] == [group["size"] for group in again["groups"]]
+    assert "13 uses of 'play', 7 of them grouped" in cli("senses", index, "-w", "play").out
+    assert "give it alone" in cli("senses", index, corpus, "-w", "play").err
+    assert "leave --model, --layers and --tokenized out" in cli("senses", index, "-w", "play", "--layers", "1").err
+    assert "did you mean 'play'" in cli("senses", index, "-w", "plays").err

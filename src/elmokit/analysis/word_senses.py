@@ -13,12 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.analysis.kmeans import group_directions
+from elmokit.analysis.neighbours import require_word
 from elmokit.encoders import Encoder
 from elmokit.encoders.encoder import Layers
 from elmokit.errors import InputError
+from elmokit.index import Index
 from elmokit.layers import Vectors, unit_rows
 from elmokit.tasks.run import spaced
 from elmokit.text import Sentence
+
+COPIES = 10  # times as many occurrences as wanted are looked at for copies of a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,27 @@ def group_senses(encoder: Encoder, uses: Sequence[Use], *, config: SensesConfig 
     stream = encoder.stream([use.sentence for use in uses], layers=config.layers)
     vectors = np.stack([v[use.position] for use, (_, v) in zip(uses, stream, strict=True)])  # (n, D)
     return group_vectors(vectors, uses, config)
+
+
+def group_indexed(index: Index, word: str, *, config: SensesConfig | None = None) -> WordSenses:
+    """The same of a word in an index, in any case, with the vectors that it holds: no model is needed.
+
+    Each use's sentence is in three pieces: what is before the word, the word, what is after it.
+    """
+    config = config or SensesConfig()
+    spelled = require_word(index, word)
+    spelled = [other for other in index.words if other.casefold() == spelled[0].casefold()]
+    rows = np.sort(np.concatenate([index.rows_of(spelling) for spelling in spelled]))  # (n,)
+    distinct: dict[tuple[str, int], tuple[int, Use]] = {}
+    for row in spaced(rows.tolist(), COPIES * config.uses):
+        at = index.occurrence(row)
+        pieces = Sentence.cut(at.text, [(0, at.start), (at.start, at.end), (at.end, len(at.text))])
+        distinct.setdefault((at.text, at.start), (row, Use(pieces, 1)))
+    if len(distinct) < 2:
+        raise InputError(f"{word!r} occurs once in {index.folder}; senses need at least 2 uses to compare")
+    chosen = spaced(list(distinct.values()), config.uses)
+    vectors = index.vectors(np.array([row for row, _ in chosen])).astype(np.float32)  # (n, D)
+    return group_vectors(vectors, [use for _, use in chosen], config)
 
 
 def group_vectors(vectors: Vectors, uses: Sequence[Use], config: SensesConfig) -> WordSenses:

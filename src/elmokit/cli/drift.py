@@ -18,7 +18,7 @@ from elmokit.cli.flags import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from elmokit.analysis.drift import Agreement, DriftConfig, Measure, WordDrift
     from elmokit.index import Index
@@ -102,7 +102,8 @@ def drift(
             pair = _index_texts((first, second), folder, wanted, config, layers, model, device, lines=lines)
             typer.echo(told_lines(lines), err=True)
         with counting("comparing words") as told:
-            found = measure_drift(*pair, words=_present(pair, wanted) if wanted else None, config=config, told=told)
+            some = _present(pair, wanted) if wanted else _content_words(pair[0].words, pair[1].words, min_count)
+            found = measure_drift(*pair, words=some, config=config, told=told)
         rare = sorted({*(wanted or ())} - {drift.word for drift in found})
         if rare:
             typer.echo(f"left out, not {min_count} times in both: {', '.join(rare)}", err=True)
@@ -154,7 +155,7 @@ def _index_texts(
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import ReadReport
-    from elmokit.index import ENGLISH_STOP_WORDS, Index, IndexSettings
+    from elmokit.index import Index, IndexSettings
 
     names = [name_corpus([corpus]) for corpus in corpora]
     if not all(names):
@@ -167,19 +168,25 @@ def _index_texts(
 
     if wanted is None:
         counts = [Counter(token for sentence in read(corpus) for token in sentence.tokens) for corpus in corpora]
-        common = (w for w in counts[0] if min(counts[0][w], counts[1][w]) >= config.min_count)
-        stop = set(ENGLISH_STOP_WORDS)
-        wanted = sorted(w for w in common if any(map(str.isalpha, w)) and w.casefold() not in stop)
-        if not wanted:
-            raise InputError(
-                f"no word occurs {config.min_count} times in both texts; give longer ones or a smaller --min-count"
-            )
+        wanted = _content_words(*counts, config.min_count)
     settings = IndexSettings(layers=layers, words=tuple(wanted), per_word=config.per_word)
     first, second = (
         Index.build(encoder, read(corpus), folder / place, settings=settings, name=name)
         for corpus, place, name in zip(corpora, ("first", "second"), names, strict=True)
     )
     return first, second
+
+
+def _content_words(first: "Mapping[str, int]", second: "Mapping[str, int]", least: int) -> list[str]:
+    """The words, function words aside, that are frequent enough in both."""
+    from elmokit.errors import InputError
+    from elmokit.index import ENGLISH_STOP_WORDS
+
+    common, stop = (word for word in first if min(first[word], second.get(word, 0)) >= least), set(ENGLISH_STOP_WORDS)
+    found = sorted(word for word in common if any(map(str.isalpha, word)) and word.casefold() not in stop)
+    if not found:
+        raise InputError(f"no word occurs {least} times in both texts; give longer ones or a smaller --min-count")
+    return found
 
 
 def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], config: "DriftConfig") -> None:
@@ -197,7 +204,8 @@ def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], con
     rows: list[list[str | Text]] = []
     for drift in found:
         pairs = ((getattr(drift, measure), drift.chance(measure)) for measure in MEASURES)
-        numbers = [f"{number:.3f}" for pair in pairs for number in pair] + [f"{drift.q:.3f}"]
+        numbers = [f"{round(number, 3) + 0.0:.3f}" for pair in pairs for number in pair]  # no -0.000
+        numbers.append(f"{drift.q:.3f}")
         rows.append([Text(drift.word), f"{drift.first:,}", f"{drift.second:,}", *numbers])
     heads = ["word", "in 1", "in 2", *(head for measure in MEASURES for head in (measure, "p")), "q"]
     console.print(Text(f"1  {names[0]}\n2  {names[1]}\n", "dim"))

@@ -22,13 +22,14 @@ from elmokit.cli.flags import (
 )
 
 if TYPE_CHECKING:
-    from elmokit.analysis.word_senses import WordSenses
+    from elmokit.analysis.word_senses import Use, WordSenses
 
 
 @old_spellings({**OLD_LINES, **OLD_JSON_FILE})
 def senses(
     corpus: Annotated[
-        list[str], typer.Argument(metavar="CORPUS", help="Files, folders, patterns, or - for standard input.")
+        list[str],
+        typer.Argument(metavar="CORPUS", help="Files, folders, patterns, - for standard input; or one index."),
     ],
     word: Annotated[str, typer.Option("--word", "-w", help="The word, in any case.")],
     clusters: Annotated[
@@ -36,7 +37,9 @@ def senses(
         typer.Option("--clusters", "-k", help="Number of groups; default: the one with the best silhouette."),
     ] = None,
     model: EncoderOption = None,
-    layers: Annotated[str, typer.Option(help="Layers of the vectors: top, 1, average, concat:1,2 ...")] = "top",
+    layers: Annotated[
+        str, typer.Option(help="For texts, layers of the vectors: top, 1, average, concat:1,2 ...")
+    ] = "top",
     uses: Annotated[int, typer.Option(help="Group this many uses, evenly spaced; 0: all.", min=0)] = 500,
     examples: Annotated[int, typer.Option(help="Uses of each group to show.", min=1)] = 5,
     plot: Plot = None,
@@ -52,6 +55,9 @@ def senses(
 
         elmokit senses corpus.txt --word play
         elmokit senses corpus.txt.gz --word bank --clusters 3 --plot bank.html
+        elmokit senses index/ --word bank
+
+    An index has its vectors already: model and layers are those that it was made with.
 
     Without --clusters, the number of groups is the one with the best silhouette (1: groups far apart, 0: no groups);
     if even the best is low, all uses are one group. The chart shows the two directions in which the vectors vary most;
@@ -61,7 +67,7 @@ def senses(
     """
     from json import dumps
 
-    from elmokit.analysis.word_senses import SensesConfig, find_uses, group_senses
+    from elmokit.analysis.word_senses import SensesConfig, find_uses, group_indexed, group_senses
     from elmokit.cli.inputs import read_inputs
     from elmokit.cli.layer_values import short_names
     from elmokit.cli.show import print_json
@@ -70,25 +76,42 @@ def senses(
     from elmokit.formats import expand_inputs
     from elmokit.formats.atomic import write_text
     from elmokit.formats.read import told_lines
+    from elmokit.index import Index
+    from elmokit.index.settings import MANIFEST
     from elmokit.text import load_tokenizer
 
-    expand_inputs(corpus)  # a wrong file name is an error before a model is loaded
     config = SensesConfig(layers=layers, clusters=clusters, uses=uses, examples=examples)
-    encoder = load_encoder(model, device=device)
-    cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
-    lines = Lines.sentences if tokenized else lines
-    sentences = read_inputs(corpus, tokenizer=cut, lines=lines, format=format, field=field)
-    met = find_uses(sentences, word)
-    if len(met) < 2:
-        raise InputError(f"{word!r} occurs {len(met)} times in {', '.join(corpus)}; at least 2 uses are needed")
-    found = group_senses(encoder, met, config=config)
-    if json_output:
-        print_json([_record(found, word)])
+    indexed = [one for one in corpus if (Path(one) / MANIFEST).exists()]
+    if indexed:
+        if len(corpus) > 1:
+            raise InputError(f"{indexed[0]} is an index; give it alone, or give texts")
+        if model is not None or layers != "top" or tokenized:
+            raise InputError(
+                f"{indexed[0]} is an index and has its vectors; leave --model, --layers and --tokenized out"
+            )
+        index = Index.open(indexed[0])
+        found = group_indexed(index, word, config=config)
+        met = sum(n for other, n in index.words.items() if other.casefold() == word.casefold())
+        model, layers = index.manifest.source, index.settings.layers
     else:
-        _show(found, word, len(met))
-    typer.echo(told_lines(lines), err=True)
+        expand_inputs(corpus)  # a wrong file name is an error before a model is loaded
+        encoder = load_encoder(model, device=device)
+        cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
+        lines = Lines.sentences if tokenized else lines
+        uses_met = find_uses(read_inputs(corpus, tokenizer=cut, lines=lines, format=format, field=field), word)
+        met = len(uses_met)
+        if met < 2:
+            raise InputError(f"{word!r} occurs {met} times in {', '.join(corpus)}; at least 2 uses are needed")
+        found = group_senses(encoder, uses_met, config=config)
+    record = _record(found, word, indexed=bool(indexed))
+    if json_output:
+        print_json([record])
+    else:
+        _show(found, word, met)
+    if not indexed:
+        typer.echo(told_lines(lines), err=True)
     if output is not None:
-        write_text(output, dumps(_record(found, word), indent=1, ensure_ascii=False) + "\n")
+        write_text(output, dumps(record, indent=1, ensure_ascii=False) + "\n")
     if plot is not None:
         named = short_names([model])[0]
         _draw(found, word, plot, model=f"{named}, layers {layers}", data=", ".join(corpus))
@@ -114,7 +137,9 @@ def _show(found: "WordSenses", word: str, met: int) -> None:
             console.print(line_of(console, "", use.left, use.word, use.right))
 
 
-def _record(found: "WordSenses", word: str) -> dict[str, Any]:
+def _record(found: "WordSenses", word: str, *, indexed: bool) -> dict[str, Any]:
+    """Uses of a text have tokens and the number of the word; those of an index have text and the place of the word."""
+    places = [_text_place(use) if indexed else _token_place(use) for use in found.uses]
     numbers = {use: number for number, group in enumerate(found.groups, 1) for use in group.uses}
     return {
         "word": word,
@@ -123,16 +148,17 @@ def _record(found: "WordSenses", word: str) -> dict[str, Any]:
             {"size": len(group.uses), "silhouette": group.silhouette, "examples": group.examples}
             for group in found.groups
         ],
-        "uses": [
-            {
-                "tokens": use.sentence.tokens,
-                "position": use.position,
-                "group": numbers[k],
-                "point": found.points[k].tolist(),
-            }
-            for k, use in enumerate(found.uses)
-        ],
+        "uses": [{**place, "group": numbers[k], "point": found.points[k].tolist()} for k, place in enumerate(places)],
     }
+
+
+def _token_place(use: "Use") -> dict[str, Any]:
+    return {"tokens": use.sentence.tokens, "position": use.position}
+
+
+def _text_place(use: "Use") -> dict[str, Any]:
+    start, end = (use.sentence.offsets or ())[use.position]
+    return {"text": use.sentence.text, "start": start, "end": end}
 
 
 def _draw(found: "WordSenses", word: str, path: Path, *, model: str, data: str) -> None:

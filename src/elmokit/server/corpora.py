@@ -3,13 +3,12 @@
 from dataclasses import asdict
 from typing import Any, Literal
 
-import numpy as np
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from elmokit.analysis.drift import DriftConfig, measure_drift
-from elmokit.analysis.neighbours import Neighbours, find_neighbours, require_word
-from elmokit.analysis.word_senses import SensesConfig, Use, group_vectors
+from elmokit.analysis.neighbours import Neighbours, find_neighbours
+from elmokit.analysis.word_senses import SensesConfig, Use, group_indexed
 from elmokit.errors import InputError
 from elmokit.index import Index
 from elmokit.server.bodies import SafeRoute
@@ -17,7 +16,6 @@ from elmokit.server.jobs import leave_if_cancelled
 from elmokit.server.schemas import ERRORS, example
 from elmokit.server.service import Service
 from elmokit.server.wire import to_json
-from elmokit.text import Sentence
 
 
 class NeighboursRequest(BaseModel):
@@ -73,7 +71,7 @@ class SensesRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=example(word="bank", clusters=2))
 
-    word: str = Field(max_length=1000)
+    word: str = Field(description="The word, in any case.", max_length=1000)
     clusters: int | None = Field(None, ge=1, le=50, description="Groups; default: by the best silhouette.")
     uses: int = Field(500, ge=2, le=5000, description="Uses to group, evenly spaced.")
     examples: int = Field(5, ge=1, le=100, description="Typical uses to show of each group.")
@@ -236,25 +234,23 @@ def _occurrence(at: Any) -> dict[str, Any]:
 
 
 def _senses(index: Index, body: SensesRequest) -> dict[str, Any]:
-    rows = np.concatenate([index.rows_of(spelling) for spelling in require_word(index, body.word)])  # (n,)
-    if len(rows) < 2:
-        raise InputError(f"{body.word!r} occurs once in the index; senses need at least 2 uses to compare")
-    if len(rows) > body.uses:
-        rows = rows[np.arange(body.uses) * len(rows) // body.uses]
-    met = [index.occurrence(int(row)) for row in rows]
-    uses = [Use(Sentence.cut(at.text, [(at.start, at.end)]), 0) for at in met]
     config = SensesConfig(clusters=body.clusters, uses=body.uses, examples=body.examples)
-    found = group_vectors(index.vectors(rows).astype(np.float32), uses, config)
+    found = group_indexed(index, body.word, config=config)
     groups = [
         {
             "size": len(group.uses),
             "silhouette": group.silhouette,
-            "examples": [_occurrence(met[number]) for number in group.examples],
+            "examples": [_use(found.uses[number]) for number in group.examples],
         }
         for group in found.groups
     ]
     silhouettes = {str(count): value for count, value in found.silhouettes.items()}
-    return {"word": body.word, "uses": len(met), "groups": groups, "silhouettes": silhouettes}
+    return {"word": body.word, "uses": len(found.uses), "groups": groups, "silhouettes": silhouettes}
+
+
+def _use(use: Use) -> dict[str, Any]:
+    start, end = (use.sentence.offsets or ())[use.position]
+    return {"word": use.word, "text": use.sentence.text, "start": start, "end": end}
 
 
 def _drift(first: Index, second: Index, body: DriftRequest) -> dict[str, Any]:
