@@ -168,7 +168,7 @@ def _index_texts(
 
     if wanted is None:
         counts = [Counter(token for sentence in read(corpus) for token in sentence.tokens) for corpus in corpora]
-        wanted = _content_words(*counts, config.min_count)
+        wanted = _content_words(counts[0], counts[1], config.min_count)
     settings = IndexSettings(layers=layers, words=tuple(wanted), per_word=config.per_word)
     first, second = (
         Index.build(encoder, read(corpus), folder / place, settings=settings, name=name)
