@@ -47,7 +47,7 @@ def test_a_report_of_nothing_done() -> None:
 
 def test_an_index_of_sentences_is_gone_when_it_is_closed(tmp_path: Path) -> None:
     index = SentenceIndex(tmp_path / "sentences")
-    index.add("a b", 1)
+    index.add_all(["a b"], 1)
     assert (tmp_path / "sentences").exists()
     index.close()
     assert not (tmp_path / "sentences").exists()

@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING
 from elmokit._lazy import lazy
 
 if TYPE_CHECKING:
-    from elmokit.analysis.align import (
-        AlignConfig,
-        Found,
-        Translation,
-        align_anchors,
-        identical_words,
-        read_word_list,
-    )
+    from elmokit.analysis.align import AlignConfig, Found, Translation, align_anchors, identical_words, read_word_list
     from elmokit.analysis.anchors import Anchors, index_anchors, text_anchors
     from elmokit.analysis.drift import Agreement, DriftConfig, WordDrift, compare_gold, measure_drift, read_gold
     from elmokit.analysis.mixes import read_mixes

@@ -5,17 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.flags import (
-    OLD_JSONL,
-    OLD_LINES,
-    Device,
-    EncoderOption,
-    Json,
-    Lines,
-    LinesOption,
-    Plot,
-    old_spellings,
-)
+from elmokit.cli.flags import OLD_JSONL, OLD_LINES, Device, EncoderOption, Json, Lines, LinesOption, Plot, old_spellings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

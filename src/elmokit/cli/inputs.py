@@ -135,59 +135,35 @@ def read_inputs(
     cutters: "Cutters | None" = None,
 ) -> "Iterator[Sentence]":
     """The sentences of all arguments, in order; `keep` and `cutters` as in `read_sentences`."""
+    from elmokit.formats import ReadReport
     from elmokit.text.packed import SentenceStream, in_blocks
 
-    streams = _read_each(
-        arguments,
-        tokenizer=tokenizer,
-        lines=lines,
-        format=format,
-        field=field,
-        keep=keep,
-        report=report,
-        cutters=cutters,
-    )
+    report = ReadReport() if report is None else report
+    reading = {"format": format, "field": field, "keep": keep, "cutters": cutters}
+    streams = _read_each(arguments, tokenizer, lines, report, reading)
     if cutters is None:
         return (sentence for stream in streams for sentence in stream)
     return SentenceStream(block for stream in streams for block in in_blocks(stream))
 
 
 def _read_each(
-    arguments: Sequence[str],
-    *,
-    tokenizer: "Tokenizer",
-    lines: str,
-    format: "Format | str",
-    field: str,
-    keep: Sequence[str],
-    report: "ReadReport | None",
-    cutters: "Cutters | None",
+    arguments: Sequence[str], tokenizer: "Tokenizer", lines: Any, report: "ReadReport", reading: dict[str, Any]
 ) -> "Iterator[Iterator[Sentence]]":
-    from elmokit.formats import ReadReport, expand_inputs, read_sentences
+    from elmokit.formats import expand_inputs, read_sentences
     from elmokit.formats.read import sentences_of
     from elmokit.formats.streams import mend
 
-    report = ReadReport() if report is None else report
     for argument in arguments:
         if is_source(argument):
             for source in expand_inputs([argument]):
-                yield read_sentences(
-                    source,
-                    tokenizer=tokenizer,
-                    format=format,  # type: ignore[arg-type]
-                    field=field,
-                    keep=keep,
-                    lines=lines,  # type: ignore[arg-type]
-                    report=report,
-                    cutters=cutters,
-                )
+                yield read_sentences(source, tokenizer=tokenizer, lines=lines, report=report, **reading)
             continue
         text, bad = mend(argument)  # bytes that are not UTF-8 reach Python as lone surrogates
         report.bad_bytes += bad
         report.lines += 1
         report.consumed += len(argument)
         report.blank_lines += not text.strip()
-        yield iter(sentences_of(text, tokenizer, lines=lines))  # type: ignore[arg-type]
+        yield iter(sentences_of(text, tokenizer, lines=lines))
 
 
 def name_corpus(arguments: Sequence[str]) -> str:

@@ -5,16 +5,7 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.flags import (
-    OLD_MEASURING,
-    BatchTokens,
-    Device,
-    EncodersOption,
-    Json,
-    JsonFile,
-    Plot,
-    old_spellings,
-)
+from elmokit.cli.flags import OLD_MEASURING, BatchTokens, Device, EncodersOption, Json, JsonFile, Plot, old_spellings
 from elmokit.cli.layer_values import LAYERS_HELP
 
 

@@ -18,15 +18,7 @@ from elmokit.encoders.calls import Hit as Hit
 from elmokit.encoders.calls import Layers as Layers
 from elmokit.encoders.columns import Columns
 from elmokit.encoders.places import FLOATS, batch_budget, pick_device, pick_dtype
-from elmokit.encoders.results import (
-    Block,
-    Choice,
-    Embedding,
-    Vectors,
-    per_sentence,
-    pooled,
-    run_windows,
-)
+from elmokit.encoders.results import Block, Choice, Embedding, Vectors, per_sentence, pooled, run_windows
 from elmokit.errors import InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.layers import LayerChoice, LayerStack

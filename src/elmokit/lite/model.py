@@ -26,15 +26,7 @@ from elmokit.native.numbers import (
 )
 from elmokit.native.tokens import ArrayFilter, ArrayLinear, CTokens
 from elmokit.shape import BiLMConfig
-from elmokit.weights.described import (
-    SCALE,
-    SOFTMAX,
-    WEIGHTS,
-    Described,
-    check_range,
-    check_shapes,
-    check_stored,
-)
+from elmokit.weights.described import SCALE, SOFTMAX, WEIGHTS, Described, check_range, check_shapes, check_stored
 
 Mode = Literal["float32", "bfloat16", "int8"]
 

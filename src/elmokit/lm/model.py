@@ -16,15 +16,7 @@ from elmokit.errors import InputError
 from elmokit.formats.given import Given, read_request
 from elmokit.kernels import LstmState
 from elmokit.lm._output import OutputLayer
-from elmokit.lm.predictions import (
-    Candidate,
-    Predictions,
-    best_words,
-    combine,
-    only_blank,
-    read_context,
-    zipf_unigram,
-)
+from elmokit.lm.predictions import Candidate, Predictions, best_words, combine, only_blank, read_context, zipf_unigram
 from elmokit.lm.sampling import Drawing, Sample, Writer
 from elmokit.lm.scores import PerplexityReport, SentenceScore, parallel_streams
 from elmokit.nn.bilm import Direction, State

@@ -21,17 +21,22 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 Texts = str | list[str] | list[int] | list[list[int]]
 
 
-class Inputs(BaseModel):
-    """What all these routes take."""
+class Parameters(BaseModel):
+    """What becomes of the texts."""
 
     model_config = ConfigDict(strict=True)
 
-    inputs: Texts = Field(description="One text, or a list of texts.")
     truncate: bool | None = Field(None, description="Read only the beginning of a text that is too long.")
     truncation_direction: Literal["Left", "Right", "left", "right"] = Field(
         "Right", description="Which end of a text that is too long is left out."
     )
     prompt_name: str | None = Field(None, description="Not supported: the models have no prompts.")
+
+
+class Inputs(Parameters):
+    """What all these routes take."""
+
+    inputs: Texts = Field(description="One text, or a list of texts.")
 
     @model_validator(mode="before")
     @classmethod
@@ -105,16 +110,6 @@ class Compared(BaseModel):
     sentences: list[str]
 
 
-class Parameters(BaseModel):
-    """As in /embed."""
-
-    model_config = ConfigDict(strict=True)
-
-    truncate: bool | None = None
-    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
-    prompt_name: str | None = None
-
-
 class SimilarityRequest(BaseModel):
     """POST /similarity"""
 
@@ -164,9 +159,9 @@ def tei_router(service: Service) -> APIRouter:
         """The cosine of one text with each of the others."""
         if not body.inputs.sentences:
             raise ApiError(400, "`inputs.sentences` cannot be empty", code="empty_input")
-        parameters = body.parameters or Parameters()
+        parameters = body.parameters.model_dump() if body.parameters else {}
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        inputs = Inputs.model_validate({"inputs": texts, **parameters.model_dump()})
+        inputs = Inputs.model_validate({"inputs": texts, **parameters})
         found = await service.encode(inputs.texts(), normalise=True, truncate=inputs.side)
         vectors = np.stack(found.vectors)
         return to_json(as_float32(vectors[1:] @ vectors[0]))

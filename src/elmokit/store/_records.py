@@ -25,12 +25,9 @@ class Record(NamedTuple):
     tokens: tuple[str, ...]
     vectors: NDArray[np.float32]  # (T, D) or (L, T, D)
 
-    def pack(self) -> bytes:
-        meta = json.dumps([self.text, self.tokens, self.vectors.shape], ensure_ascii=True).encode()
-        return META.pack(len(meta)) + meta + np.ascontiguousarray(self.vectors, dtype="<f4").tobytes()
-
     @classmethod
     def unpack(cls, payload: bytes) -> "Record":
+        """As a log of 0.1.0 holds it."""
         try:
             (length,) = META.unpack_from(payload)
             text, tokens, shape = json.loads(payload[META.size : META.size + length])
@@ -81,7 +78,7 @@ class RecordBlock:
 
     @classmethod
     def unpack(cls, payload: bytes | memoryview) -> "RecordBlock":
-        """Also a single sentence, as `Record.pack` wrote it."""
+        """Also a single sentence, as 0.1.0 wrote it."""
         if META.unpack_from(payload) != (BLOCK,):
             return cls.of([Record.unpack(bytes(payload))])
         try:
@@ -117,9 +114,6 @@ class SentenceIndex:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -8000"):
             self.database.execute(f"PRAGMA {pragma}")
         self.database.execute("CREATE TABLE sentences (text BLOB PRIMARY KEY, line INTEGER) WITHOUT ROWID")
-
-    def add(self, text: str, line: int) -> None:
-        self.add_all([text], line)
 
     def add_all(self, texts: Sequence[str], line: int) -> None:
         """Sentences that stand one after another, from this line on."""

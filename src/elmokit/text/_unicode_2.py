@@ -22,17 +22,7 @@ from functools import lru_cache
 
 from elmokit.text.abbreviations import Lists
 from elmokit.text.sentence import Sentence, cut_all
-from elmokit.text.unicode import (
-    _HAN,
-    _HIRAGANA,
-    _KATAKANA,
-    _KHMER,
-    _MYANMAR,
-    _THAI_LAO,
-    emoji,
-    marks,
-    sentence_spans,
-)
+from elmokit.text.unicode import _HAN, _HIRAGANA, _KATAKANA, _KHMER, _MYANMAR, _THAI_LAO, emoji, marks, sentence_spans
 
 _VOWELS = (
     "aeiouyàáâãäåæèéêëìíîïòóôõöøùúûüýāēīōūăĕĭŏŭąęįųőűœảạắằẳẵặấầẩẫậẻẽẹếềểễệỉĩịỏọốồổỗộơớờởỡợủũụưứừửữựỳỷỹỵ"

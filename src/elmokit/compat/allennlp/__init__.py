@@ -6,12 +6,7 @@ State is carried from call to call, row by row, as it was there: the same senten
 
 from elmokit.compat.allennlp.bilm import _ElmoBiLm, _ElmoCharacterEncoder, lazy_groups_of
 from elmokit.compat.allennlp.elmo import Elmo, ElmoTokenEmbedder, ScalarMix, batch_to_ids
-from elmokit.compat.allennlp.embedder import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_OPTIONS_FILE,
-    DEFAULT_WEIGHT_FILE,
-    ElmoEmbedder,
-)
+from elmokit.compat.allennlp.embedder import DEFAULT_BATCH_SIZE, DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE, ElmoEmbedder
 from elmokit.compat.allennlp.indexer import ELMoCharacterMapper, ELMoTokenCharactersIndexer
 from elmokit.compat.allennlp.source import ConfigurationError
 from elmokit.compat.allennlp.states import ElmoLstm

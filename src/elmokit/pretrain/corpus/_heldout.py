@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError
+from elmokit.pretrain.corpus.duplicates import mix_bits
 
 _SHARE, _LARGEST_SHARE = 0.01, 0.05
 _WANTED_TOKENS = 20_000  # a small corpus gives up to 5% for these, a large one 1% or less
@@ -29,7 +30,8 @@ class HeldOut:
         if not self.period:
             return np.zeros(len(paragraphs), dtype=np.bool_)
         windows, places = np.divmod(paragraphs // self.group, self.period)
-        chosen = (_mix(windows.astype(np.uint64)) % np.uint64(self.period)).astype(np.int64)
+        mixed = mix_bits(windows.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+        chosen = (mixed % np.uint64(self.period)).astype(np.int64)
         chosen[windows == 0] = 1  # so that the smallest corpus with two paragraphs still has one
         mask = places == chosen
         taken = self.taken + np.cumsum(np.where(mask, lengths, 0))
@@ -49,11 +51,3 @@ def plan_heldout(share: float | None, *, tokens: int, estimated: int | None) -> 
         # Somewhat under the limit, so that an error of the estimate does not leave the corpus's end without a share.
         share = min(share, 0.8 * tokens / estimated)
     return HeldOut(max(round(1 / share), 2) if share else 0, group, tokens)
-
-
-def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A fixed, well-spread function of 64-bit numbers (the finaliser of SplitMix64)."""
-    z = numbers + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))

@@ -139,15 +139,15 @@ class Duplicates:
         inside = np.ones(len(flat), dtype=np.bool_)  # where a sequence begins that does not leave its line
         for k in range(1, SHINGLE):
             inside[ends - k] = False
-        shingles = _mix(np.asarray(sums)[inside[: len(flat) - SHINGLE + 1]])
+        shingles = mix_bits(np.asarray(sums)[inside[: len(flat) - SHINGLE + 1]])
         counts = lengths - SHINGLE + 1
         starts = np.cumsum(counts) - counts
         found = np.zeros((len(long), BANDS), dtype=np.uint64)
         for number, factor in enumerate(self._factors):
             least = np.minimum.reduceat(shingles * factor, starts)  # (long lines,)
-            found[:, number // PER_BAND] += _mix(least) * self._weights[number % PER_BAND]
+            found[:, number // PER_BAND] += mix_bits(least) * self._weights[number % PER_BAND]
         found += np.arange(BANDS, dtype=np.uint64)
-        made: list[list[int]] = _mix(found).tolist()
+        made: list[list[int]] = mix_bits(found).tolist()
         return made
 
     @staticmethod
@@ -182,7 +182,7 @@ def _field_of(line: str, field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _mix(numbers: Hashes) -> Hashes:
+def mix_bits(numbers: Hashes) -> Hashes:
     """A fixed, well-spread function of 64-bit numbers (the finaliser of SplitMix64)."""
     z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -27,14 +27,7 @@ from elmokit.pretrain.corpus._shards import SHARD_TOKENS, ShardInfo, ShardWriter
 from elmokit.pretrain.corpus.duplicates import Duplicates
 from elmokit.pretrain.corpus.files import ArrayWriter, FileCheck, TokenSpool
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Lexicon, Vocabulary
-from elmokit.pretrain.corpus.manifest import (
-    MANIFEST,
-    VOCABULARY,
-    CorpusReport,
-    Manifest,
-    PreparedCorpus,
-    read_identity,
-)
+from elmokit.pretrain.corpus.manifest import MANIFEST, VOCABULARY, CorpusReport, Manifest, PreparedCorpus, read_identity
 from elmokit.pretrain.corpus.text import BLOCK_BYTES, Corpus, read_blocks
 from elmokit.pretrain.journal import say
 from elmokit.weights import TokenizerSpec

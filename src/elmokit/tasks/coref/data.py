@@ -17,14 +17,7 @@ from typing import NoReturn
 from elmokit.errors import FormatError
 from elmokit.formats import read_lines
 from elmokit.formats.streams import source_name
-from elmokit.tasks.coref.document import (
-    Cluster,
-    CorefDocument,
-    Mention,
-    order_clusters,
-    place_sentences,
-    split_tokens,
-)
+from elmokit.tasks.coref.document import Cluster, CorefDocument, Mention, order_clusters, place_sentences, split_tokens
 from elmokit.text import Tokenizer, load_tokenizer, unescape_treebank
 
 _BEGIN = re.compile(r"#\s*begin document\s+\(?(?P<name>[^();]+)\)?(?:;\s*part\s+(?P<part>\S+))?\s*")
