@@ -353,3 +353,21 @@ def test_the_preview_fits_80_columns(cli: Cli, model_folder: Path, monkeypatch: 
     rows = [line for line in lines if line.rstrip().endswith("...")]
     assert len(rows) == 5 + 7  # a line for each token
     assert "internationalisat…" in done.out
+
+
+def test_vectors_as_json(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+    texts = ["He sat on the bank.", "She paid it in."]
+    done = cli("embed", *texts, "--json", "--layers", "all", "-m", model_folder, "--device", "cpu")
+    assert (done.code, done.err) == (0, "")
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert [record["tokens"][-1] for record in records] == [".", "."]
+    expected = Elmo.from_pretrained(model_folder, device="cpu").encode_layers(texts)
+    for record, vectors in zip(records, expected, strict=True):
+        np.testing.assert_allclose(record["vectors"], vectors, atol=1e-6)
+    refused = cli("embed", *texts, "--json", "-o", tmp_path / "x.npz", "-m", model_folder)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
+def test_the_preview_of_an_endless_word(cli: Cli, model_folder: Path) -> None:
+    done = cli("embed", f"an {'x' * 3000} end", "-m", model_folder)
+    assert f"1  an {'x' * 59}… end   3 x" in " ".join(done.out.split("\n"))

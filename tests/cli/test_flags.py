@@ -65,6 +65,7 @@ class TestOneMeaning:
         having = {name: options(command).get("--json") for name, command in commands().items()}
         found = {name: flag for name, flag in having.items() if flag is not None}
         shows = {
+            "embed",
             "compare",
             "predict",
             "perplexity",

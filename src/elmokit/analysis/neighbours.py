@@ -96,7 +96,7 @@ def locate(sentence: Sentence, *, word: str | None = None, position: int | None 
             raise InputError(f"word {position} is {tokens[position]!r}, not {word!r}; the words are: {shown}")
         return position
     if word is None:
-        raise InputError("neither a word nor a position was given; say which word of the sentence is meant")
+        raise InputError("neither a word nor a position was given; say which word of the sentence is meant (--word)")
     found = [t for t, token in enumerate(tokens) if token == word]
     found = found or [t for t, token in enumerate(tokens) if token.casefold() == word.casefold()]
     if not found:

@@ -14,6 +14,7 @@ from elmokit.cli.flags import (
     Engine,
     EngineOption,
     FormatOption,
+    Json,
     Lines,
     LinesOption,
     PartRows,
@@ -38,6 +39,7 @@ def embed(
             "--output", "-o", metavar="FILE", help="File to write: .h5, .hdf5, .parquet, .npz or .safetensors."
         ),
     ] = None,
+    json_output: Json = False,
     model: EncoderOption = None,
     layers: Annotated[
         str, typer.Option(help="all, top, 0, average, average:1,2, concat:1,2, weights:.2,.3,.5, second-to-last ...")
@@ -90,6 +92,8 @@ def embed(
 
         elmokit embed "He sat on the river bank." "She went to the bank."
 
+    With --json, prints them all, a sentence per line: its tokens and their vectors.
+
     With -o, writes them to a file. A line is a sentence. Input may be compressed (gz, xz, zst, bz2):
 
         elmokit embed corpus.txt.gz -o vectors.h5 --layers all
@@ -122,6 +126,8 @@ def embed(
     from elmokit.text import load_tokenizer
 
     LayerChoice.parse(layers)
+    if json_output and output is not None:
+        raise InputError("--json prints the vectors, -o writes them to a file; give one of the two")
     if engine is Engine.ray:
         refuse_with_ray(
             tokenizer=tokenizer,
@@ -155,9 +161,13 @@ def embed(
     cut = load_tokenizer("whitespace") if tokenized else encoder.tokenizer
     lines = Lines.sentences if tokenized else lines
     if output is None:
-        from elmokit.cli.show import show_vectors
+        from elmokit.cli.show import print_json, show_vectors
 
         sentences = read_inputs(inputs, tokenizer=cut, lines=lines, format=format, field=field, report=read)
+        if json_output:
+            found = encoder.stream(sentences, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
+            print_json({"tokens": sentence.tokens, "vectors": values.tolist()} for sentence, values in found)
+            return
         show_vectors(encoder, sentences, layers=layers, batch_tokens=batch_tokens, normalise=normalise)
         return
     options = StoreOptions(

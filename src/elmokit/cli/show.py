@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SENTENCES, TOKENS, NUMBERS = 8, 40, 3  # shown at most: sentences, tokens of each, numbers of each vector
 WORD = 18  # columns for a token; with the others they make 80
+LONGEST = 60  # columns of a word in the line above a table
 
 
 def show_vectors(
@@ -55,7 +56,8 @@ def _show_sentence(
 
     tokens = one.sentence.tokens
     shape = " x ".join(map(str, one.vectors.shape))
-    console.print(f"[bold]{number + 1}[/bold]  {escape(' '.join(tokens[:TOKENS]))}   [dim]{shape}[/dim]")
+    words = " ".join(cut_cells(token, LONGEST) for token in tokens[:TOKENS])
+    console.print(f"[bold]{number + 1}[/bold]  {escape(words)}   [dim]{shape}[/dim]")
     table = Table(box=None, pad_edge=True, header_style="dim")
     for title in ("token", "length", "nearest other word", "first numbers"):
         table.add_column(title, justify="right" if title == "length" else "left", no_wrap=True)
