@@ -248,6 +248,9 @@ def test_similarity_is_the_cosine(elmo: Elmo) -> None:
     assert isinstance(one, float)
     assert one == pytest.approx(unit[0] @ unit[1], abs=1e-6)
     assert elmo.similarity(texts[0], texts).shape == (3,)
+    assert elmo.similarity(texts[0], texts[1], layers="top", as_tensor=True) == pytest.approx(one)
+    many = [f"the cat {k}" for k in range(60)]
+    assert elmo.similarity(many, many).max() <= 1
     with pytest.raises(InputError, match="'all' keep the layers apart"):
         elmo.similarity("a", "b", layers="all")
 

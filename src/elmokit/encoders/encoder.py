@@ -270,7 +270,8 @@ class Encoder(ABC):
         options["normalise"] = True
         if LayerChoice.parse(options.get("layers") or "average").kind == "all":
             raise InputError("layers 'all' keep the layers apart, expected a choice that makes one vector of them")
-        cosines = self.encode(a, **options) @ self.encode(b, **options).T
+        left, right = self.encode(a, **options), self.encode(b, **options)  # (N, D) and (M, D), or (D,)
+        cosines = (left @ (right if right.ndim == 1 else right.T)).clip(-1, 1)  # 1.0000001 is rounding
         return float(cosines) if cosines.ndim == 0 else cosines
 
     def search(self, queries: Given, texts: Given, k: int = 5, **options: Unpack[Options]) -> Any:

@@ -164,7 +164,7 @@ def tei_router(service: Service) -> APIRouter:
         inputs = Inputs.model_validate({"inputs": texts, **parameters})
         found = await service.encode(inputs.texts(), normalise=True, truncate=inputs.side)
         vectors = np.stack(found.vectors)
-        return to_json(as_float32(vectors[1:] @ vectors[0]))
+        return to_json(as_float32((vectors[1:] @ vectors[0]).clip(-1, 1)))
 
     async def either(body: EmbedRequest | SimilarityRequest) -> Response:
         """/embed, or /similarity if that is what the body holds."""
