@@ -52,6 +52,16 @@ def test_sentences_have_the_encoders_vectors(elmo: Elmo, layers: str) -> None:
     assert_allclose(np.asarray(tokens), elmo.encode_tokens(TEXTS[0], layers=layers), atol=1e-5)
 
 
+def test_one_long_word_does_not_fill_the_memory(elmo: Elmo) -> None:
+    from elmokit.integrations.sentence_transformers import ElmoModule
+
+    module = ElmoModule(elmo, layers="top")
+    features = module.preprocess(["a" * 100_000 + " b", "c"])
+    assert features["input_ids"].shape == (2, 2, 1000)
+    found = module(features)["token_embeddings"]
+    assert_allclose(found[0], elmo.encode_tokens("a" * 100_000 + " b", layers="top"), atol=1e-6)
+
+
 @pytest.mark.parametrize("fine_tune", [False, True])
 def test_training_changes_the_mix_and_the_model_only_if_it_is_to(elmo: Elmo, fine_tune: bool, tmp_path: Path) -> None:
     from datasets import Dataset

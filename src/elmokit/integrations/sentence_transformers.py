@@ -29,6 +29,7 @@ except ImportError as error:
 __all__ = ["ElmoModule"]
 
 FOLDER, MIX = "elmo", "mix.safetensors"  # inside the folder of the Sentence Transformer
+LONGEST = 1000  # characters of a word; all words of a batch take the room of the longest
 
 
 class ElmoModule(InputModule):  # type: ignore[misc]
@@ -74,7 +75,8 @@ class ElmoModule(InputModule):  # type: ignore[misc]
     def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
         """Texts as numbers: the characters of each word (B, T, C), and which positions are words (B, T)."""
         texts = [f"{prompt or ''}{text}" for text in inputs]
-        words = [self.encoder.tokenizer.tokenize(text).tokens for text in texts]
+        most = None if self.encoder.longest_word is None else max(self.encoder.longest_word, LONGEST)
+        words = [[word[:most] for word in self.encoder.tokenizer.tokenize(text).tokens] for text in texts]
         longest = max((len(word) for row in words for word in row), default=1)
         shape = len(words), max([1, *map(len, words)])  # one position at least, if only of padding
         table = np.zeros(shape, dtype=f"<U{max(longest, 1)}")  # (B, T)
