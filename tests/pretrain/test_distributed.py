@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,10 @@ def test_rows_do_not_depend_on_the_number_of_processes() -> None:
         fitting_rows(config, 700, 3)
     with pytest.raises(ElmokitError, match="only 15 tokens: too few for 2 rows of 10 steps"):
         fitting_rows(config, 15, 1)
+    single = replace(config, rows=1, accumulate=1)
+    assert fitting_rows(single, 10, 1) == 1
+    with pytest.raises(ElmokitError, match="only 9 tokens: too few for 1 rows of 10 steps"):
+        fitting_rows(single, 9, 1)  # it would look for its first window for ever
 
 
 @pytest.mark.parametrize(

@@ -370,10 +370,10 @@ def fitting_rows(config: PretrainConfig, positions: int, processes: int) -> int:
     rows = config.rows
     while rows > most and rows % (2 * config.accumulate) == 0:
         rows //= 2
-    if rows > max(1, positions // config.window):
+    if rows * config.window > positions:
         raise ElmokitError(
             f"the corpus has only {positions} tokens: too few for {rows} rows of {config.window} steps; give it more "
-            "text, or fewer rows"
+            "text, fewer rows or a shorter window"
         )
     if rows % (config.accumulate * processes):
         fewer = "" if rows == config.rows else f" (instead of {config.rows}: the text fills no more)"
