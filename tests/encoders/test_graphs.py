@@ -23,7 +23,7 @@ from elmokit.encoders.elmo._cuda_graphs import (
     filled_words,
     wanted,
 )
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, ElmokitWarning
 from elmokit.text import Sentence
 
 MODELS = {"both": models.tiny(), "backward": models.tiny(directions=(1,)), "words": models.tiny_words()}
@@ -118,7 +118,7 @@ def test_a_graph_that_cannot_be_recorded_is_done_without(name: str) -> None:
     def short() -> None:
         raise torch.OutOfMemoryError("no room")
 
-    with pytest.warns(RuntimeWarning, match="running without: no room"):
+    with pytest.warns(ElmokitWarning, match="running without: no room"):
         assert graphs._find(bucket(2, 4), short) is None
     for _ in range(2):
         elmo.forget_words()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.errors import ElmokitWarning
 from elmokit.native import build, library
 from elmokit.native.library import Compiled, c_library
 
@@ -156,7 +157,7 @@ class TestThereIsNone:
     def test_where_it_is_damaged(self, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "damaged.so").write_bytes(content)
         monkeypatch.setenv("ELMOKIT_LIBRARY", str(tmp_path / "damaged.so"))
-        with pytest.warns(RuntimeWarning, match=r"cannot be loaded .*; run python .*build\.py"):
+        with pytest.warns(ElmokitWarning, match=r"cannot be loaded .*; run python .*build\.py"):
             assert ask().library is None
 
     @needs_compiler
@@ -164,7 +165,7 @@ class TestThereIsNone:
         (tmp_path / "other.c").write_text("int other(void) { return 42; }")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "o.so", tmp_path / "other.c"], check=True)
         monkeypatch.setenv("ELMOKIT_LIBRARY", str(tmp_path / "o.so"))
-        with pytest.warns(RuntimeWarning, match="cannot be loaded"):
+        with pytest.warns(ElmokitWarning, match="cannot be loaded"):
             assert ask().library is None
 
     @needs_library
@@ -173,7 +174,7 @@ class TestThereIsNone:
         assert build.up_to_date()
         monkeypatch.setattr(build, "sources_digest", lambda: "of tomorrow")
         assert not build.up_to_date()
-        with pytest.warns(RuntimeWarning, match=r"made of other C sources than these; run python .*build\.py"):
+        with pytest.warns(ElmokitWarning, match=r"made of other C sources than these; run python .*build\.py"):
             assert ask().library is None
 
 
@@ -191,7 +192,7 @@ class TestVariants:
 
     def test_one_that_does_not_run_here_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ELMOKIT_VARIANT", "altivec")
-        with pytest.warns(RuntimeWarning, match="ELMOKIT_VARIANT is 'altivec'; this CPU runs "):
+        with pytest.warns(ElmokitWarning, match="ELMOKIT_VARIANT is 'altivec'; this CPU runs "):
             assert ask().library is None
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from elmokit.errors import ElmokitWarning
 from elmokit.native import build
 
 WHOLE, PLACE = ctypes.c_int32, ctypes.c_void_p
@@ -107,5 +108,5 @@ def _chosen(loaded: ctypes.CDLL) -> Compiled:
 
 def _refused(why: str) -> Compiled:
     """Something is there but cannot be used: more is lost than was asked for, so it is also said aloud."""
-    warnings.warn(f"elmokit's C functions are not used: {why}", RuntimeWarning, stacklevel=4)
+    warnings.warn(f"elmokit's C functions are not used: {why}", ElmokitWarning, stacklevel=4)
     return Compiled(missing=why)

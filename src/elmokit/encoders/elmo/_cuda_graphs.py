@@ -20,7 +20,7 @@ from torch import Tensor
 from elmokit.chars import TypeRows
 from elmokit.encoders._transfers import locked
 from elmokit.encoders.batches import Turn
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, ElmokitWarning
 from elmokit.kernels import fused
 from elmokit.kernels.graphs import recording
 from elmokit.layers import LayerStack
@@ -193,7 +193,7 @@ class CudaGraphs:
         except RuntimeError as error:  # too little memory for one; a driver or a library that cannot
             self.failed = True
             self.kept.known.clear()
-            warnings.warn(f"a CUDA graph could not be recorded, running without: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"a CUDA graph could not be recorded, running without: {error}", ElmokitWarning, stacklevel=2)
             return None
 
     def _record(self, run: Callable[[], Tensor], *inputs: Tensor) -> _Recorded:
