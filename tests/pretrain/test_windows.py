@@ -150,6 +150,10 @@ def test_a_run_can_go_on_from_any_position(state: Any, monkeypatch: pytest.Monke
     whole = [parts[0] for parts in itertools.islice(windows(text, plan, start=Position(), parts=[slice(None)]), 150)]
     assert whole[-1].after.epoch == 2
     assert len({w.after for w in whole}) == len(whole)
+    places = [Position(), *(w.after for w in whole)]
+    for _, some in itertools.groupby(places, key=lambda place: place[:2]):  # no window of a segment is passed over
+        numbers = [place.window for place in some]
+        assert numbers == list(range(len(numbers)))
     for k in range(0, len(whole) - 4, 7):
         going_on = windows(text, plan, start=whole[k].after, parts=[slice(None)])
         for n, (window,) in enumerate(itertools.islice(going_on, 4)):
