@@ -127,6 +127,9 @@ class TestOtherFormats:
         monkeypatch.setattr("elmokit.store._parquet.GROUP_BYTES", 3 * 12 * 4)  # rows of one sentence in several groups
         write_vectors(elmo, LINES, tmp_path / "out.parquet", options=StoreOptions(layers=layers))
         table = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
+        told = pyarrow.parquet.read_metadata(tmp_path / "out.parquet")
+        groups = [told.row_group(k).num_rows for k in range(told.num_row_groups)]
+        assert told.num_rows == sum(groups) == len(table["token"])
         names = ["vector"] if layers == "average" else ["layer0", "layer1", "layer2"]
         assert list(table) == ["sentence", "position", "token", *names]
         assert table["sentence"][:5] == [0, 0, 0, 0, 2]
