@@ -22,7 +22,7 @@ __all__ = [
     "reference_char_cnn", "reference_lstm",
 ]  # fmt: skip
 
-FUSED_STEP = False  # a training step's elementwise work in fused kernels; ELMOKIT_FUSED_STEP (0 or 1) overrides this
+FUSED_STEP = True  # a training step's elementwise work in fused kernels; ELMOKIT_FUSED_STEP (0 or 1) overrides this
 _FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
