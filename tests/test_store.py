@@ -221,6 +221,14 @@ class TestResume:
         assert out.read_bytes() == whole.read_bytes()
         assert (report.resumed_at, report.duplicates) == (resumed, len(sentences) - len(set(map(tuple, sentences))))
 
+    def test_a_run_that_lost_its_draft_can_be_resumed_again(self, elmo: Elmo, tmp_path: Path) -> None:
+        sentences, out = many(150), tmp_path / "out.h5"
+        for _ in range(2):
+            (tmp_path / "out.h5.partial" / "draft").unlink(missing_ok=True)
+            with pytest.raises(KilledError):
+                write_vectors(elmo, dying(sentences, 130), out, options=self.OPTIONS)
+        assert write_vectors(elmo, sentences, out, options=self.OPTIONS).resumed_at == 119
+
     @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
     def test_a_run_that_is_in_a_log_is_finished(
         self, elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
