@@ -126,7 +126,8 @@ class Workers:
             if self.stopping:
                 continue
             code = os.waitstatus_to_exitcode(status)
-            why = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+            name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
+            why = f"by {name}" if code < 0 else f"with status {code}"
             print(f"elmokit: worker {pid} ended {why}; starting another", file=sys.stderr, flush=True)
             self.failures += not ready
             if self.failures >= MOST_FAILURES:
