@@ -57,7 +57,7 @@ def test_rows_in_groups_have_the_same_sums(tmp_path: Path, monkeypatch: pytest.M
     """Bit for bit: a row's sums do not depend on how many rows stay in the nearest cache."""
     monkeypatch.setenv("CC", "gcc")
     told = set()
-    for grouped in (0, 64, 3072):
+    for grouped in (1, 64, 3072):
         made = tmp_path / f"{grouped}.so"
         build.build(made, variants={"avx2": f"{build.AVX2} -O1 -DGROUPED={grouped}"})
         around = {**os.environ, "ELMOKIT_LIBRARY": str(made), "ELMOKIT_VARIANT": "avx2"}

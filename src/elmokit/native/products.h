@@ -18,10 +18,10 @@
 #define CHUNK (W == 16 ? 96 : 48)
 #endif
 
-#ifndef GROUPED /* floats of rows that the nearest cache keeps while a block passes by; 0: it keeps the block's instead */
-#define GROUPED 0
+#ifndef GROUPED /* floats of rows that the nearest cache keeps while a block passes by */
+#define GROUPED (W == 16 ? 6144 : 3072)
 #endif
-#define SOON (GROUPED ? 2 : 0) /* rows of the next block that a tile fetches */
+#define SOON 2 /* rows of the next block that a tile fetches */
 
 enum { INT8, FLOAT32, INT16, BFLOAT16 }; /* floats are odd */
 
@@ -144,7 +144,7 @@ static inline __attribute__((always_inline)) void float_tile(const int rows, con
         for (int v = 0; v < 4; v++) sum[r][v] = FLOATS(setzero)();
     for (int32_t k = 0; k < length; k += W) {
         floats x[TILE]; /* with one weight at a time, just as many registers as there are */
-        for (int n = 0; n < SOON; n++) __builtin_prefetch(soon[n] + k, 0, 2);
+        for (int n = 0; rows > 1 && n < SOON; n++) __builtin_prefetch(soon[n] + k, 0, 2); /* one row has no time for it */
         for (int r = 0; r < rows; r++) x[r] = FLOATS(loadu)(a + r * step + k);
         for (int v = 0; v < 4; v++) {
             floats weight = FLOATS(loadu)(w[v] + k);
@@ -238,7 +238,6 @@ static inline void fetch_ahead(const Matrix *matrix, int32_t block, int32_t m, i
     for (int64_t k = share * m; k < end; k += 64) __builtin_prefetch(from + k, 0, 2);
 }
 
-#if GROUPED
 /* Long rows go by slices, and rows by groups that the nearest cache keeps while a block passes by. The next block is
  * fetched meanwhile: two of its rows, or one, by each of the first tiles that meet a row of this one. */
 static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, int32_t after, float *sums) {
@@ -248,46 +247,22 @@ static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int
     for (int32_t first = 0; first < matrix->inputs; first += SLICE) {
         int32_t length = smaller(matrix->inputs - first, SLICE), group = smaller(GROUPED / length, CHUNK) / TILE * TILE;
         if (group < TILE) group = TILE;
-        for (int32_t m = 0; m < M; m += group)
+        for (int32_t m = 0; m < M; m += group) {
+            int32_t rows = smaller(M - m, group);
             for (int32_t l = 0; l < W; l++) {
-                const float *w[4], *next[4], *soon[(CHUNK / TILE + 1) * SOON];
+                const float *w[4], *next[4], *soon[CHUNK / TILE * SOON];
                 rows_at(matrix, block, l, first, w);
                 if (more) rows_at(matrix, after, l, first, next);
-                for (int32_t t = 0; t < (group + TILE - 1) / TILE; t++)
+                for (int32_t t = 0; t * TILE < rows; t++)
                     for (int32_t n = 0; n < SOON; n++) {
                         int32_t v = (m / TILE + t) * each + n % each;
                         soon[t * SOON + n] = more && v < 4 ? next[v] : w[0]; /* which is near already */
                     }
-                float_tiles(smaller(M - m, group), a + m * step + first, step, length, w, soon, sums + m * 4 * W + l);
+                float_tiles(rows, a + m * step + first, step, length, w, soon, sums + m * 4 * W + l);
             }
-    }
-}
-#else
-/* Long rows go by slices that the nearest cache holds. For many rows those of the matrix are brought together first: far
- * apart, they drive each other out of it; and the next four are fetched meanwhile. */
-static void multiply_floats(int32_t M, const float *a, const Matrix *matrix, int32_t block, int32_t after, float *sums) {
-    float near[4][SLICE + 16]; /* not a power of two apart, for the same reason */
-    const float *held[4] = {near[0], near[1], near[2], near[3]};
-    int64_t step = row_step(matrix) / 4;
-    memset(sums, 0, 16 * W * (size_t)M);
-    for (int32_t first = 0; first < matrix->inputs; first += SLICE) {
-        int32_t length = smaller(matrix->inputs - first, SLICE);
-        for (int32_t l = 0; l < W; l++) {
-            const float *w[4], *next[4];
-            rows_at(matrix, block, l, first, w);
-            if (M <= TILE) {
-                float_tiles(M, a + first, step, length, w, w, sums + l);
-                continue;
-            }
-            for (int v = 0; v < 4; v++) memcpy(near[v], w[v], 4 * (size_t)length);
-            rows_at(matrix, l + 1 < W ? block : after, (l + 1) % W, first, next);
-            for (int v = 0; v < 4 && (l + 1 < W || (after >= 0 && after < matrix->blocks)); v++)
-                for (int32_t k = 0; k < length; k += 16) __builtin_prefetch(next[v] + k, 0, 2);
-            float_tiles(M, a + first, step, length, held, held, sums + l);
         }
     }
 }
-#endif
 
 /* Rows a (M, inputs), made by `take`, `row_step` apart, times one block: sums (M, 4, W), to be read by `sum_at`. `after`
  * is the block that comes next, if there is one. */
