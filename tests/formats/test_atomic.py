@@ -148,6 +148,20 @@ def test_folders_appear_at_once_or_file_by_file(tmp_path: Path) -> None:
         pass
 
 
+def test_folders_inside_a_folder(tmp_path: Path) -> None:
+    for time in ("first", "second"):
+        with atomic_folder(tmp_path / "model", last="b", replaces=("in/old",)) as draft:
+            (draft / "in").mkdir()
+            for name in ("in/a", "in/b", "b", *(["in/old"] if time == "first" else [])):
+                (draft / name).write_text(time)
+            if time == "second":
+                assert (tmp_path / "model" / "in" / "a").read_text() == "first"
+        (tmp_path / "model" / "in" / "mine").write_text("mine")
+    found = {p.relative_to(tmp_path).as_posix(): p.read_text() for p in tmp_path.rglob("*") if p.is_file()}
+    assert found == {"model/in/a": "second", "model/in/b": "second", "model/b": "second", "model/in/mine": "mine"}
+    assert (tmp_path / "model" / "in").stat().st_mode & 0o777 == (tmp_path / "model").stat().st_mode & 0o777
+
+
 def test_a_folder_that_another_writer_makes_meanwhile(tmp_path: Path) -> None:
     with atomic_folder(tmp_path / "model", last="b") as draft:
         (draft / "a").write_text("second")

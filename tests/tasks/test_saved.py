@@ -247,6 +247,30 @@ def test_a_fine_tuned_encoder_is_held(tmp_path: Path) -> None:
     assert loaded.encoder.fingerprint != tiny_elmo().fingerprint
 
 
+def test_a_held_encoder_is_written_with_the_rest_or_not_at_all(
+    model: TaskModel[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model.save(tmp_path / "model", with_encoder=True)
+    (folder / "encoder" / "README.md").write_text("my own words")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr("elmokit.tasks.saved.write_weights", fail)
+        for target in (folder, tmp_path / "other"):
+            with pytest.raises(KeyboardInterrupt):
+                model.save(target, with_encoder=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    stamps = {path: path.stat().st_mtime_ns for path in before}
+    model.save(folder, with_encoder=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    written = {path.name for path in before if path.stat().st_mtime_ns != stamps[path]}
+    assert written >= {"model.safetensors", "weights.safetensors", "config.json"}
+    assert Tagger.from_pretrained(folder, device="cpu").predict(TEXT) == model.predict(TEXT)
+
+
 def test_a_model_without_encoder(tmp_path: Path) -> None:
     train, dev = small_data(tmp_path)
     plain = train_task(NER, small_setup(epochs=1, elmo_at="none"), train, dev, device="cpu")

@@ -86,6 +86,7 @@ def atomic_folder(
     Where `path` exists already, the files move into it one by one, the one named `last` at the end, so that it never
     describes files that are not there yet; then those of `replaces` that were not written again go. Any other file
     stays. Writers to one folder take turns. Without `overwrite`, a folder with any of `replaces` in it is refused.
+    Files in folders inside it are named `folder/file`.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_dir():
@@ -96,19 +97,24 @@ def atomic_folder(
     there = target.is_dir()  # then the draft lies inside: the folder above may be read-only, or on another disk
     with _draft_folder(target / target.name if there else target) as draft:
         yield draft
-        for part in draft.iterdir():
+        files, folders = _contents(draft)
+        for part in files.values():
             _finish(part)
-        _sync(draft)
+        for folder in (*folders, draft):
+            _sync(folder)
         if there or not _renamed(draft, target):
             with folder_lock(target):
                 if not overwrite:
                     _refuse_taken(target, replaces)
-                parts = sorted(draft.iterdir(), key=lambda part: (part.name == last, part.name))
-                for part in parts:
-                    os.replace(part, target / part.name)
-                for name in set(replaces) - {part.name for part in parts}:
+                inside = [target / folder.relative_to(draft) for folder in folders]
+                for folder in inside:
+                    folder.mkdir(parents=True, exist_ok=True)
+                for name in sorted(files, key=lambda name: (name == last, name)):
+                    os.replace(files[name], target / name)
+                for name in set(replaces) - files.keys():
                     (target / name).unlink(missing_ok=True)
-            _sync(target)
+            for folder in (*inside, target):
+                _sync(folder)
     _sync(target.parent)
 
 
@@ -144,6 +150,13 @@ def _draft_folder(target: Path) -> Iterator[Path]:
             if draft.exists():  # or another writer swept it away before it was locked
                 break
         yield draft
+
+
+def _contents(folder: Path) -> tuple[dict[str, Path], list[Path]]:
+    """All files below a folder by their names in it, and all folders."""
+    below = list(folder.rglob("*"))
+    files = {path.relative_to(folder).as_posix(): path for path in below if not path.is_dir()}
+    return files, [path for path in below if path.is_dir()]
 
 
 def _finish(part: Path) -> None:

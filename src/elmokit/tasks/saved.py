@@ -13,6 +13,7 @@ models of 0.1.0 have one of the weights only.
 
 import hashlib
 import json
+import shutil
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -38,7 +39,7 @@ from elmokit.tasks.train import Epoch, Trained
 from elmokit.tasks.words import SPECIAL, WordReader, WordVocabulary, describe_mixes
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights.bundled import find_task_model, list_bundled
-from elmokit.weights.load import BUNDLED
+from elmokit.weights.load import BUNDLED, OURS
 from elmokit.weights.pretrained import Unfilled
 from elmokit.weights.storage import Dtype
 from elmokit.weights.symbols import read_symbols, write_symbols
@@ -235,13 +236,15 @@ class TaskModel(Generic[G, A]):
         """
         folder = Path(folder).expanduser()
         held = self.encoder is not None and (with_encoder or self.setup.training.fine_tune)
-        if held:
-            if not isinstance(self.encoder, Elmo):
-                raise InputError(
-                    f"{self.encoder.source if self.encoder else ''}: only an ELMo can be saved with a model"
-                )
-            self.encoder.save_pretrained(folder / ENCODER)
-        with atomic_folder(folder, last=CONFIG, replaces=(LOG,)) as draft:
+        if self.encoder is not None and held and not isinstance(self.encoder, Elmo):
+            raise InputError(f"{self.encoder.source}: only an ELMo can be saved with a model")
+        replaces = (LOG, *(f"{ENCODER}/{name}" for name in OURS if held))
+        with atomic_folder(folder, last=CONFIG, replaces=replaces) as draft:
+            if isinstance(self.encoder, Elmo) and held:
+                (draft / ENCODER).mkdir()
+                if (card := folder / ENCODER / "README.md").is_file():  # stays, if elmokit did not write it
+                    shutil.copyfile(card, draft / ENCODER / card.name)
+                self.encoder.save_pretrained(draft / ENCODER)
             write_weights(draft / WEIGHTS, self.network.state_dict(), dtype=dtype)
             write_text(draft / WORDS, write_symbols(self.reader.vocabulary.words))
             if self.trained is not None:
@@ -282,8 +285,7 @@ class TaskModel(Generic[G, A]):
 def convert_task_model(folder: Path, output: Path, *, dtype: Dtype | None) -> None:
     """The same model with its numbers stored in another type; its encoder is named, or held, as before."""
     stated = read_description(folder)
-    model: TaskModel[Any, Any] = TaskModel.from_pretrained(folder, device="cpu")
-    used = stated.encoder
+    model, used = TaskModel[Any, Any].from_pretrained(folder, device="cpu"), stated.encoder
     source, held = (used.source, used.held) if used else (None, False)
     model.save(output, with_encoder=held, encoder_source=source, identity=stated.identity, dtype=dtype)
 
