@@ -174,7 +174,12 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 def _say(message: str, *, before: str = "") -> None:
     with contextlib.suppress(OSError, ValueError):  # standard error may be closed
-        print(f"{before}elmokit: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        message = " ".join(message.split())
+        if not message.isprintable() and sys.stderr.isatty():
+            from elmokit._terminal import visible
+
+            message = visible(message)
+        print(f"{before}elmokit: {message}", file=sys.stderr, flush=True)
 
 
 def _stop(message: str, status: int) -> NoReturn:

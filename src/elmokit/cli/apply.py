@@ -46,11 +46,10 @@ def apply(
     """
     from json import dumps
 
-    from rich.console import Console
-
+    from elmokit._terminal import Console
     from elmokit.cli.inputs import is_source, one_thread
     from elmokit.cli.progress import counting
-    from elmokit.cli.show import count, print_json
+    from elmokit.cli.show import count, echo_text, print_json
     from elmokit.errors import InputError
     from elmokit.formats import expand_inputs
     from elmokit.formats.atomic import write_text
@@ -81,7 +80,7 @@ def apply(
     if json_output:
         print_json(task.record(example, prediction) for example, prediction in found)
     elif conll_output:
-        typer.echo("".join(task.conll(example, prediction) for example, prediction in found), nl=False)
+        echo_text("".join(task.conll(example, prediction) for example, prediction in found), nl=False)
     elif output is None:
         console = Console(highlight=False, soft_wrap=True)
         for example, prediction in found:

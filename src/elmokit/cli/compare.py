@@ -33,9 +33,9 @@ def compare(
     """
     from itertools import combinations
 
-    from rich.console import Console
     from rich.text import Text
 
+    from elmokit._terminal import Console
     from elmokit.analysis.compare import compare_word, find_word
     from elmokit.cli.show import print_json, table_of
     from elmokit.encoders import load_encoder

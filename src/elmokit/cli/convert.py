@@ -89,9 +89,9 @@ def convert(
     """
     from dataclasses import replace
 
-    from rich.console import Console
     from rich.filesize import decimal
 
+    from elmokit._terminal import Console
     from elmokit.cli.info import size_of
     from elmokit.errors import WeightsError
     from elmokit.tasks.saved import convert_task_model, is_task_model

@@ -180,9 +180,9 @@ def _content_words(first: "Mapping[str, int]", second: "Mapping[str, int]", leas
 
 
 def _print(found: "Sequence[WordDrift]", total: int, names: tuple[str, str], config: "DriftConfig") -> None:
-    from rich.console import Console
     from rich.text import Text
 
+    from elmokit._terminal import Console
     from elmokit.analysis.drift import MEASURES
     from elmokit.cli.neighbors import line_of
     from elmokit.cli.show import table_of

@@ -30,7 +30,7 @@ def evaluate(
     Files are read as in training. The first score is the one that counts.
     """
     from elmokit.cli.progress import counting
-    from elmokit.cli.show import print_json
+    from elmokit.cli.show import echo_text, print_json
     from elmokit.tasks.saved import TaskModel
 
     loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
@@ -48,4 +48,4 @@ def evaluate(
         typer.echo(f"{file} ({loaded.task.name})")
         width = max(map(len, scores), default=0)
         for name, value in scores.items():
-            typer.echo(f"  {name:{width}}  {100 * value:6.2f}")
+            echo_text(f"  {name:{width}}  {100 * value:6.2f}")

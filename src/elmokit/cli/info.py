@@ -49,13 +49,13 @@ def info(
     """
     from pathlib import Path
 
-    from elmokit.cli.show import print_json
+    from elmokit.cli.show import echo_text, print_json
 
     if model is not None and (config := _task_config(Path(model))) is not None:
         if json_output:
             print_json([config])
         else:
-            typer.echo("\n".join(_task_lines(config)))
+            echo_text("\n".join(_task_lines(config)))
         return
 
     if model is not None and (stored := _stored_vectors(Path(model))) is not None:
@@ -63,7 +63,7 @@ def info(
         if json_output:
             print_json([stored])
         else:
-            typer.echo("\n".join(shown))
+            echo_text("\n".join(shown))
         return
 
     from elmokit.encoders.load import load_encoder, source_kind
@@ -134,10 +134,11 @@ def _task_lines(config: dict[str, Any]) -> "Iterator[str]":
 
 
 def _print(facts: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.filesize import decimal
     from rich.markup import escape
     from rich.table import Table
+
+    from elmokit._terminal import Console
 
     lstm, inputs, tokenizer, cpu = facts["lstm"], facts["input"], facts["tokenizer"], facts["cpu"]
     origin = f", made by {facts['origin']} tools" if facts["origin"] != facts["format"] else ""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from elmokit._terminal import Console
     from elmokit.analysis.views import View
     from elmokit.encoders import Encoder
 
@@ -55,8 +54,7 @@ def give_out(
     output: Path | None,
 ) -> None:
     """The values on the screen, as a table or as JSON with these keys, and in the file `output`."""
-    from rich.console import Console
-
+    from elmokit._terminal import Console
     from elmokit.cli.show import print_json
 
     records = records_of(keys, rows)

@@ -22,8 +22,7 @@ def mixes(
 
     A mix adds up the layers by weights that sum to 1, and scales the sum by gamma; both are learned with the task.
     """
-    from rich.console import Console
-
+    from elmokit._terminal import Console
     from elmokit.analysis.mixes import read_mixes
     from elmokit.cli.show import print_json, table_of
     from elmokit.weights.bundled import find_task_model

@@ -10,9 +10,9 @@ from elmokit.cli.flags import OLD_JSONL, AllowOtherEncoder, Device, Json, Tokeni
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console
     from rich.text import Text
 
+    from elmokit._terminal import Console
     from elmokit.analysis.neighbours import Neighbours
 
 
@@ -98,8 +98,9 @@ def _records(found: "Neighbours") -> "Iterator[dict[str, Any]]":
 
 
 def _print(found: "Neighbours", static: str) -> None:
-    from rich.console import Console
     from rich.text import Text
+
+    from elmokit._terminal import Console
 
     console = Console(highlight=False)
     before, after = found.sentence.tokens[: found.position], found.sentence.tokens[found.position + 1 :]

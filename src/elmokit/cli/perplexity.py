@@ -84,10 +84,10 @@ def perplexity(
 
 def _watched(scores: "Iterator[tuple[int, SentenceScore]]") -> "Iterator[tuple[int, SentenceScore]]":
     """The same, with a line on standard error (a terminal) that says how far it is."""
-    from rich.console import Console
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from elmokit._bars import Bar
+    from elmokit._terminal import Console
 
     shown = TextColumn("{task.fields[words]:,} words, {task.completed:,} sentences")
     console = Console(stderr=True)
@@ -123,9 +123,10 @@ def _print_json(report: "PerplexityReport", scores: "Sequence[SentenceScore] | N
 
 
 def _print_sentences(scores: "Sequence[SentenceScore]") -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from elmokit._terminal import Console
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("forward", "backward", "mean"):

@@ -56,7 +56,7 @@ def predict(
     Probabilities are among all words of the vocabulary that can stand there.
     """
     from elmokit.cli.inputs import is_source
-    from elmokit.cli.show import print_json
+    from elmokit.cli.show import echo_text, print_json
     from elmokit.lm import LanguageModel
 
     for argument in inputs:  # a wrong file name is an error before a model is loaded
@@ -70,7 +70,7 @@ def predict(
             print_json([{"tokens": list(sentence.tokens), **shown}])
             continue
         if len(sentences) > 1:
-            typer.echo(("\n" if number else "") + " ".join(sentence.tokens))
+            echo_text(("\n" if number else "") + " ".join(sentence.tokens))
         _print_table({TITLES[name]: words for name, words in columns.items() if words is not None})
     if not sentences:
         typer.echo("the input held no sentences", err=True)
@@ -101,9 +101,10 @@ def _predict(lm: "LanguageModel", sentence: "Sentence", *, top: int, unknown: bo
 
 
 def _print_table(columns: "dict[str, Sequence[Candidate]]") -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from elmokit._terminal import Console
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in columns:

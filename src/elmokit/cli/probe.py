@@ -11,8 +11,7 @@ from elmokit.cli.layer_values import each_encoder, write_records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
+    from elmokit._terminal import Console
     from elmokit.analysis.probing import ProbeScore
 
 
@@ -68,8 +67,7 @@ def probe(
         elmokit probe train.conllu dev.conllu -m en -m bert:bert-base-cased
         elmokit probe train.conllu dev.conllu --curve 100,1000 --plot curve.svg
     """
-    from rich.console import Console
-
+    from elmokit._terminal import Console
     from elmokit.analysis.probe import ProbeConfig
     from elmokit.analysis.probing import Probing
     from elmokit.analysis.word_labels import read_word_labels

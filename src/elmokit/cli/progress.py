@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar while the block runs; what it gives is called with how much is done, of how much."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     from elmokit._bars import Bar
+    from elmokit._terminal import Console
 
     console = Console(stderr=True)
     columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -58,10 +58,10 @@ def embedding(inputs: Sequence[str], output: Path, read: "ReadReport") -> Iterat
     What this gives is called when the work begins and after each part. An unfinished run says where it resumes; what it
     had done counts for the share, but not for rate and time left.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 
     from elmokit._bars import Bar
+    from elmokit._terminal import Console
     from elmokit.cli.inputs import measure_inputs
 
     total = measure_inputs(inputs)  # bytes

@@ -118,8 +118,7 @@ def senses(
 
 
 def _show(found: "WordSenses", word: str, met: int) -> None:
-    from rich.console import Console
-
+    from elmokit._terminal import Console
     from elmokit.cli.neighbors import line_of
     from elmokit.cli.show import count
 

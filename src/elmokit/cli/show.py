@@ -21,7 +21,7 @@ LONGEST = 60  # columns of a word in the line above a table
 def show_vectors(
     encoder: "Encoder", sentences: "Iterator[Sentence]", *, layers: str, batch_tokens: int | None, normalise: bool
 ) -> None:
-    from rich.console import Console
+    from elmokit._terminal import Console
 
     given = list(islice(sentences, SENTENCES))
     if not given:
@@ -116,9 +116,22 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def echo_text(text: str, *, nl: bool = True) -> None:
+    """Prints text that was given: exact in a file or pipe; on a terminal control characters are signs."""
+    import sys
+
+    if sys.stdout.isatty():
+        from elmokit._terminal import visible
+
+        text = visible(text)
+    typer.echo(text, nl=nl, color=True)  # with color left open, click takes escape codes out of what goes to a file
+
+
 def print_json(records: Iterable[Any]) -> None:
-    """One object per line."""
+    """One object per line; control characters are escaped, all of them."""
+    import re
     from json import dumps
 
     for record in records:
-        typer.echo(dumps(record, ensure_ascii=False))
+        line = dumps(record, ensure_ascii=False)
+        typer.echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", line))

@@ -41,7 +41,7 @@ def tokenize(
     and which kind it is; the kinds of unicode@2 are its rules.
     """
     from elmokit.cli.inputs import read_inputs
-    from elmokit.cli.show import print_json
+    from elmokit.cli.show import echo_text, print_json
 
     if learn is not None:
         _learn(texts, learn)
@@ -55,10 +55,10 @@ def tokenize(
             for token, (begin, end), kind in zip(
                 sentence.tokens, sentence.places, kinds_of(cut, sentence), strict=True
             ):
-                typer.echo(f"{begin:6} {end:6}  {kind:12} {token}")
+                echo_text(f"{begin:6} {end:6}  {kind:12} {token}")
             typer.echo("")
         else:
-            typer.echo(" ".join(sentence.tokens))
+            echo_text(" ".join(sentence.tokens))
 
 
 def _learn(texts: list[str], path: Path) -> None:

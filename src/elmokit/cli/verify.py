@@ -38,8 +38,10 @@ def verify(
     weights are refused if they are NaN, infinite or huge. Version 0.1.0 wrote fewer checksums, and the output says so.
     A damaged file gives one line and exit status 2.
     """
+    from elmokit.cli.show import echo_text
+
     for path in paths:
-        typer.echo(f"{path}: {_verify(path)}")
+        echo_text(f"{path}: {_verify(path)}")
 
 
 def _verify(path: Path) -> str:

@@ -348,8 +348,9 @@ class Encoder(ABC):
         normalise = options.get("normalise", False)
         results = self._results(request.sentences, call, shape, normalise=normalise, lend=lend)
         if options.get("progress"):
-            from rich.console import Console
             from rich.progress import track
+
+            from elmokit._terminal import Console
 
             results = iter(track(results, "embedding", total=request.total, console=Console(stderr=True)))
         return Answer(results, request.single, call.choice, call.runner.device)

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 
 from elmokit._bars import Bar
+from elmokit._terminal import Console
 from elmokit.config import Count, parse_json
 from elmokit.errors import FormatError
 from elmokit.formats.atomic import atomic_write

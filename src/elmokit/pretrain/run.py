@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
 from elmokit._bars import Bar
+from elmokit._terminal import Console
 from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from elmokit._bars import Bar
+from elmokit._terminal import Console
 from elmokit.encoders import Encoder, load_encoder
 from elmokit.errors import InputError
 from elmokit.formats.cache import open_cache

@@ -178,10 +178,10 @@ def _forget(part: Path) -> None:
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Told]:
     """A bar on standard error, where that is a terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from elmokit._bars import Bar
+    from elmokit._terminal import Console
 
     console = Console(stderr=True)
     columns = (

@@ -205,8 +205,9 @@ def _unusable(key: str, output: str | Path, reason: str) -> ConfigurationError:
 
 
 def _tracked(vectors: Iterator[Layers], total: int) -> Iterable[Layers]:
-    from rich.console import Console
     from rich.progress import track
+
+    from elmokit._terminal import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:  # some versions of rich print an empty line there

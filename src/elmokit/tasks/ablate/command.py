@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from elmokit._terminal import Console
 from elmokit.encoders import load_encoder
 from elmokit.errors import InputError, MissingExtraError
 from elmokit.formats.resumable import disk_errors
