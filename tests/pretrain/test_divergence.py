@@ -157,6 +157,30 @@ def test_a_second_rewind_to_the_same_place_takes_an_older_checkpoint(
     assert before[-1] not in after
 
 
+def test_a_rewind_keeps_the_best_model_that_was_saved(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, found = Trainer.run, []
+
+    def run(trainer: Trainer) -> Any:
+        ended = whole(trainer)
+        trainer.progress.best /= 2  # as if a validation since the checkpoint had saved a better model
+        best, calls = trainer.progress.best, []
+        trainer.save_model = calls.append
+        trainer._rewind(DivergedError("training has diverged"))
+        trainer._validate(None, False)
+        found.append((best, trainer.progress.best, runs.checkpoint_of(tmp_path)["progress"]["best"], calls))
+        return ended
+
+    monkeypatch.setattr(Trainer, "run", run)
+    command = runs.pretraining(text, output=tmp_path, steps=40, checkpoint_every=20, on_divergence="rewind")
+    ended = runs.run_here(command)
+    assert ended.status == 0, ended.said
+    ((best, kept, saved, calls),) = found
+    assert best == kept == saved
+    assert calls == []
+
+
 def test_a_stop_says_where_the_run_resumes() -> None:
     assert str(Stopped(15, 1200, 1200)) == "stopped at step 1,200; the same command resumes there"
     assert str(Stopped(15, 1200, 1000)) == "stopped at step 1,200; the same command resumes from step 1,000"

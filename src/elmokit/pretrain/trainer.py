@@ -251,10 +251,11 @@ class Trainer:
             if self.world.leads:
                 there[-1].unlink(missing_ok=True)
             self.world.wait()
-        at = self.progress.step
+        at, best = self.progress.step, self.progress.best
         self._resume()
         self._rewound = self._saved
         self.progress.rate_scale, self.progress.seconds = scale, seconds
+        self.progress.best = min(best, self.progress.best)  # the model on disk may be of a later step than this
         self._save()
         if self.show and self.world.leads:
             rate = self.config.learning_rate * scale
