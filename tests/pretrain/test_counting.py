@@ -47,6 +47,39 @@ def test_fixed_words_keep_their_order(tmp_path: Path) -> None:
     assert lexicon.counts.tolist() == [0, 0, 0, 1, 0, 2, 1]
 
 
+@pytest.mark.parametrize("most_files", [2, 3, 200])
+def test_many_runs_are_merged_in_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_files: int) -> None:
+    monkeypatch.setattr("elmokit.pretrain.corpus._counting._MOST_FILES", most_files)
+    counter = WordCounter(tmp_path, first=FIRST, most_words=2)
+    given_out = []
+    for k in range(40):
+        words = [f"w{k % 13:02d}", f"v{k:02d}"]
+        numbers = counter.number(words)
+        given_out.append((counter.run, numbers, words))
+        counter.add(numbers, np.ones(2, dtype=np.int64))
+        counter.end_block()
+    lexicon = Lexicon.open(tmp_path, counter.finish(tmp_path))
+    assert sorted(lexicon.first_words(len(lexicon))[3:]) == sorted({word for *_, words in given_out for word in words})
+    assert lexicon.counts[3:16].tolist() == [4] + [3] * 12
+    for run, numbers, words in given_out:
+        assert lexicon.words(counter.lexicon_numbers(run)[numbers]) == words
+
+
+def test_more_runs_than_a_process_may_open_files(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    counter = WordCounter(tmp_path, first=FIRST, most_words=1)
+    for k in range(600):
+        counter.add(counter.number([f"w{k:03d}"]), np.ones(1, dtype=np.int64))
+        counter.end_block()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, *(n for n in before if n > 0)), before[1]))
+    try:
+        lexicon = Lexicon.open(tmp_path, counter.finish(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(lexicon) == len(FIRST) + 600
+
+
 def test_large_tables_are_gathered_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elmokit.pretrain.corpus._counting._GATHERED_WORDS", 7)
     monkeypatch.setattr("elmokit.pretrain.corpus._counting._FLUSH", 5)

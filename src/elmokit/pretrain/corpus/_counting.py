@@ -5,6 +5,7 @@ sorts all words by count, ties by bytes, and notes for each run which final numb
 outcome does not depend on where runs were cut.
 """
 
+import contextlib
 import heapq
 from array import array
 from collections import defaultdict
@@ -19,6 +20,7 @@ from elmokit.pretrain.corpus.files import ArrayWriter, FileCheck
 from elmokit.pretrain.corpus.lexicon import COUNTS, STARTS, TEXT
 
 MOST_WORDS = 2_000_000  # about 350 MB of Python objects
+_MOST_FILES = 200  # merged at once; each takes two open files, of 1,024 that a process usually may have
 _FLUSH = 1 << 16
 _GATHERED_WORDS = 1 << 18
 
@@ -29,6 +31,7 @@ class WordCounter:
     def __init__(self, folder: Path, *, first: Sequence[str], most_words: int = MOST_WORDS) -> None:
         self.folder, self.first, self.most_words = folder, len(first), most_words
         self.run = 0
+        self._groups: dict[str, str] = {}  # of runs, and of groups of them, that were merged first
         self._start_run()
         self.number(first)
 
@@ -99,35 +102,51 @@ class WordCounter:
         return found
 
     def _merge(self) -> NDArray[np.uint32]:
-        """All distinct words in byte order into one file; their lengths. For each run, where its words stand in it."""
-        lengths, previous = array("I"), None
-        places = [array("I") for _ in range(self.run)]
-        outputs = [self._path("merged", run).open("wb") for run in range(self.run)]
-        try:
-            with (self.folder / "merged.text").open("wb") as text:
-                for word, run in heapq.merge(*(self._sorted_words(run) for run in range(self.run))):
-                    if word != previous:
-                        text.write(word)
-                        lengths.append(len(word))
-                        previous = word
-                    places[run].append(len(lengths) - 1)
-                    if len(places[run]) == _FLUSH:
-                        places[run].tofile(outputs[run])
-                        del places[run][:]
-            for rest, output in zip(places, outputs, strict=True):
-                rest.tofile(output)
-        finally:
-            for output in outputs:
-                output.close()
+        """All distinct words in byte order into one file; their lengths. Many runs are merged by groups first."""
+        names, group = [f"run-{run:05d}" for run in range(self.run)], 0
+        while len(names) > _MOST_FILES:
+            merged = []
+            for part in (names[k : k + _MOST_FILES] for k in range(0, len(names), _MOST_FILES)):
+                merged.append(f"group-{group:05d}")
+                group += 1
+                with (self.folder / f"{merged[-1]}.words").open("wb") as stream:
+                    stream.writelines(word + b"\n" for word in self._merge_files(part))
+                for name in part:
+                    self._groups[name] = merged[-1]
+                    (self.folder / f"{name}.words").unlink()
+            names = merged
+        lengths = array("I")
+        with (self.folder / "merged.text").open("wb") as text:
+            for word in self._merge_files(names):
+                text.write(word)
+                lengths.append(len(word))
         return np.frombuffer(lengths, dtype=np.uint32)
 
-    def _sorted_words(self, run: int) -> Iterator[tuple[bytes, int]]:
-        with self._path("words", run).open("rb") as stream:
-            for line in stream:
-                yield line[:-1], run
+    def _merge_files(self, names: Sequence[str]) -> Iterator[bytes]:
+        """The distinct words of sorted files, in order; for each file, where its words stand among them, in another."""
+        n_words, previous = 0, None
+        places = [array("I") for _ in names]
+        with contextlib.ExitStack() as stack:
+            outputs = [stack.enter_context((self.folder / f"{name}.merged").open("wb")) for name in names]
+            words = [_sorted_words(self.folder / f"{name}.words", k) for k, name in enumerate(names)]
+            for word, k in heapq.merge(*words):
+                if word != previous:
+                    yield word
+                    n_words, previous = n_words + 1, word
+                places[k].append(n_words - 1)
+                if len(places[k]) == _FLUSH:
+                    places[k].tofile(outputs[k])
+                    del places[k][:]
+            for rest, output in zip(places, outputs, strict=True):
+                rest.tofile(output)
 
     def _merged(self, run: int) -> NDArray[np.uint32]:
-        return np.fromfile(self._path("merged", run), dtype=np.uint32)
+        """Where the words of a run, in byte order, stand among all."""
+        name = f"run-{run:05d}"
+        places = np.fromfile(self.folder / f"{name}.merged", dtype=np.uint32)
+        while name := self._groups.get(name, ""):
+            places = np.memmap(self.folder / f"{name}.merged", dtype=np.uint32, mode="r")[places]
+        return np.asarray(places)
 
     def _write(
         self, folder: Path, order: NDArray[np.int64], lengths: NDArray[np.uint32], totals: NDArray[np.uint64]
@@ -148,3 +167,9 @@ class WordCounter:
                 text.write(merged[shift + np.arange(len(shift))])
                 counts.write(totals[part])
             return {TEXT: text.close(), STARTS: starts.close(), COUNTS: counts.close()}
+
+
+def _sorted_words(path: Path, k: int) -> Iterator[tuple[bytes, int]]:
+    with path.open("rb") as stream:
+        for line in stream:
+            yield line[:-1], k
