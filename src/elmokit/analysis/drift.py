@@ -8,7 +8,7 @@ prt   the cosine distance of the two means ("prototypes"): 0 if the word is used
 net   apd less the mean distance of two occurrences of one corpus: 0 on average for a word that did not change, whatever
       its variety and number. It ranks best where the truth is known (benchmarks/drift.py), so it is the default
 jsd   the Jensen-Shannon divergence, in bits from 0 to 1, of the shares of groups (k-means over both): a new use shows.
-      Rough: another seed, or vectors that differ in the last digits, may group otherwise and move it by 0.2
+      Rough: another seed, or vectors that differ in the last digits, may group otherwise and move it by 0.3
 p     the share of random swaps between the corpora with a prt as large: what chance alone does; p_apd, p_net and p_jsd
       are the same for the others. Look at them first, since few occurrences give large distances by chance
 q     p of the measure that the list is ranked by, corrected for the number of words (Benjamini and Hochberg)
