@@ -232,7 +232,9 @@ def test_unusable_requests(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="vocab_size = 3"):
         CorpusPlan(vocab_size=3)
     with pytest.raises(ConfigError, match="fixed vocabulary"):
-        CorpusPlan(vocab_size=9, vocabulary=Vocabulary(SPECIALS))
+        CorpusPlan(min_count=2, vocabulary=Vocabulary(SPECIALS))
+    with pytest.raises(ConfigError, match="vocab_size = 5, but 6 words are fixed"):
+        CorpusPlan(vocab_size=5, vocabulary=Vocabulary([*SPECIALS, "a", "b", "c"]))
 
 
 def test_text_of_another_tokenizer_version_is_prepared_again(

@@ -82,6 +82,9 @@ class PretrainConfig:
     sampling: Literal["distinct", "repeated", "published"] = setting(
         "distinct", "sampled softmax: negatives are all different, drawn with replacement, or as in bilm-tf"
     )
+    recase: Share = setting(
+        0.0, "share of the sentences that are read in lower case or in capitals, half each; what they predict stays"
+    )
     dropout: Annotated[float, Range(0, 0.99)] = setting(0.1, "dropout on each layer's input and on the top output")
     stored_as: Literal["float", "int4"] = setting(
         "float", "train for a model that will be stored so: int4 rounds the matrices in every step to four bits"
@@ -195,6 +198,9 @@ class FinetuneConfig(PretrainConfig):
     valid_every: Positive = _instead("valid_every", 200)
     checkpoint_every: Positive = _instead("checkpoint_every", 200)
     log_every: Positive = _instead("log_every", 10)
+    softmax_words: Count = setting(
+        0, "a model with a softmax: words that it predicts, its own and the most frequent others; 0: its own"
+    )
     softmax_epochs: float = setting(
         1.0, "a model without softmax: passes over the text that learn one, the rest frozen"
     )

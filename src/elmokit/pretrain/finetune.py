@@ -1,7 +1,8 @@
 """Fine-tuning: a model continues to learn from domain text, as a language model (Peters et al. 2018, section 3.4).
 
-A model with a softmax keeps it and its vocabulary. One without gets a new softmax over the words of
-the new text, learnt first while the rest is frozen, and then everything learns. A run is a folder, as in pre-training:
+A model with a softmax keeps it and its vocabulary, and may learn more words. One without gets a new softmax over the
+words of the new text, learnt first while the rest is frozen, and then everything learns. A run is a folder, as in
+pre-training:
 
 - `config.json`, `corpus/`, `checkpoints/`, `log.jsonl`, `tensorboard/` as there
 - `softmax/`: the first stage, where there is one
@@ -20,7 +21,9 @@ import torch
 from elmokit.config import plain, read_json
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.formats.atomic import write_text
+from elmokit.nn.bilm import BiLM
 from elmokit.nn.softmax import Softmax, SoftmaxConfig
+from elmokit.pretrain.added_words import add_rows
 from elmokit.pretrain.checkpoint import checkpoints
 from elmokit.pretrain.config import FinetuneConfig
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Vocabulary
@@ -38,6 +41,8 @@ from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, save_pretrained
 
 __all__ = ["Finetuned", "finetune"]
+
+_BLOCK = 4096  # words whose token vectors are computed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def finetune(
         text = load_text(
             config, corpus, folder / "corpus", world,
             heldout=heldout, show=show, max_characters=pretrained.config.tokens.max_characters,
-            vocabulary=output.vocabulary,
+            vocabulary=output.vocabulary, words=config.softmax_words,
         )  # fmt: skip
         return _Run(config, pretrained, output, text, folder, world, teacher=teacher, show=show).go()
 
@@ -87,11 +92,17 @@ class Output:
     kind: SoftmaxConfig
     vocabulary: Vocabulary | None  # None: the words of the new text
     softmax: SoftmaxTensors | AdaptiveTensors | None  # None: a new one
-    order: torch.Tensor | None = None  # (V,) where the model's own vocabulary has each word of `vocabulary`
+    order: torch.Tensor | None = None  # (V,) where the saved vocabulary has each word of this run's
 
     @classmethod
     def of(cls, pretrained: Pretrained, config: FinetuneConfig) -> "Output":
         kept = pretrained.softmax if pretrained.vocabulary is not None else None  # without words, rows mean nothing
+        if config.softmax_words and not isinstance(kept, SoftmaxTensors):
+            has = "none to add to" if kept is None else "an adaptive one, which cannot grow"
+            raise ConfigError(
+                f"softmax_words is {config.softmax_words:,}, the words of a model's own softmax and more; "
+                f"{pretrained.source} has {has}"
+            )
         if kept is None:
             # A word-level model predicts the words it reads; of others, the new text's words are wanted.
             words = pretrained.codec.words if pretrained.codec.kind == "words" else None
@@ -111,7 +122,18 @@ class Output:
             return cls(SoftmaxConfig("adaptive", cutoffs=kept.cutoffs), vocabulary, kept)
         if config.softmax == "adaptive":
             raise ConfigError("softmax is adaptive, but the model has a plain one; expected sampled or full")
+        if 0 < config.softmax_words < len(vocabulary):
+            raise ConfigError(
+                f"softmax_words is {config.softmax_words:,}, but {pretrained.source} predicts {len(vocabulary):,} "
+                "words; expected more (elmokit convert --softmax-words keeps fewer)"
+            )
         return cls(config.output(), vocabulary, SoftmaxTensors(kept.weight[order], kept.bias[order]), order)
+
+    def grown(self, words: int) -> "Output":
+        """With room for this many words: new ones stand after the model's own."""
+        if self.order is None:
+            return self
+        return replace(self, order=torch.cat([self.order, torch.arange(len(self.order), words)]))
 
     def restored(self, softmax: SoftmaxTensors | AdaptiveTensors) -> SoftmaxTensors | AdaptiveTensors:
         """Rows back in the order of the model's own vocabulary."""
@@ -136,10 +158,11 @@ class _Run:
         teacher: Pretrained | None,
         show: bool,
     ) -> None:
-        self.config, self.pretrained, self.output, self.text = config, pretrained, output, text
+        self.config, self.pretrained, self.text = config, pretrained, text
+        self.output = output.grown(len(text.vocabulary))
         self.folder, self.world, self.teacher, self.show = folder, world, teacher, show
         codec = pretrained.codec.build(pretrained.config.tokens.max_characters)
-        self.codes = TypeCodes(text.lexicon, codec, device=world.device)
+        self.codes = TypeCodes(text.lexicon, codec, device=world.device, recased=config.recase > 0)
         self.validation = Validation(
             text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, codes=self.codes
         )
@@ -148,7 +171,8 @@ class _Run:
         objective = self._objective()
         objective.bilm.load_state_dict({name: values.float() for name, values in self.pretrained.tensors.items()})
         if self.output.softmax is not None:
-            objective.softmax.load_state_dict({n: t.float() for n, t in self.output.softmax.named.items()})
+            softmax = self._with_new_words(self.output.softmax, objective.bilm)
+            objective.softmax.load_state_dict({n: t.float() for n, t in softmax.named.items()})
         elif not checkpoints(self.folder / "checkpoints"):  # later ones hold the softmax, too
             objective = self._learn_softmax(objective)
         before = self._before(objective)
@@ -168,6 +192,21 @@ class _Run:
             distil=self.config.distil,
             stored_as=self.config.stored_as,
         )
+
+    @torch.no_grad()
+    def _with_new_words(
+        self, softmax: SoftmaxTensors | AdaptiveTensors, bilm: BiLM
+    ) -> SoftmaxTensors | AdaptiveTensors:
+        """The model's own rows, and those of the words that it is to learn."""
+        words = len(self.text.vocabulary)
+        if isinstance(softmax, AdaptiveTensors) or len(softmax.bias) == words:
+            return softmax
+        blocks = (np.arange(k, min(k + _BLOCK, words)) for k in range(0, words, _BLOCK))
+        vectors = torch.cat([bilm.tokens(self.codes(block)) for block in blocks])  # (V, P)
+        counts = torch.from_numpy(np.array(self.text.lexicon.counts[:words], dtype=np.float64))
+        if self.show and self.world.leads and not checkpoints(self.folder / "checkpoints"):
+            say(f"{words - len(softmax.bias):,} words are new to the softmax")
+        return add_rows(softmax, vectors, counts, special=len(SPECIALS))
 
     def _learn_softmax(self, objective: Objective) -> Objective:
         """The objective with a new softmax that fits the frozen rest."""

@@ -27,6 +27,7 @@ class Inputs(NamedTuple):
     targets: Tensor  # (R, N)
     keep: Tensor  # (N,)
     noise: Tensor  # uniform numbers for the negatives
+    written: Tensor | None = None  # (U, W) rows of the word types as they are written, if `types` has others too
 
 
 class _Gather(torch.autograd.Function):
@@ -180,7 +181,9 @@ class Objective(nn.Module):
         else:
             loss = self.softmax.loss(top, targets, negatives)
         if self.teacher is not None and self.comparison is not None:
-            wanted, carried = self.teacher.layers(*window, theirs, own[0].h.shape[1])
+            # The teacher reads the text as it is written, whatever form the learner gets.
+            given = inputs.types if inputs.written is None else inputs.written
+            wanted, carried = self.teacher.layers(given, *window[1:], theirs, own[0].h.shape[1])
             loss, ended = loss + self.distil * self.comparison(layers, wanted), (*ended, *carried)
         return loss, tuple(type(s)(s.h.detach(), s.c.detach()) for s in ended)
 

@@ -82,7 +82,9 @@ def pretrain(
             stored_as=config.stored_as,
         )
         objective.initialise(config.seed)
-        codes = TypeCodes(text.lexicon, codec.build(config.max_characters), device=world.device)
+        codes = TypeCodes(
+            text.lexicon, codec.build(config.max_characters), device=world.device, recased=config.recase > 0
+        )
         validation = Validation(text.heldout, vocabulary=len(text.vocabulary), tokens=config.valid_tokens, codes=codes)
 
         def save_model(perplexity: Perplexity) -> None:
@@ -150,11 +152,15 @@ def load_text(
     show: bool,
     max_characters: int | None = None,
     vocabulary: Vocabulary | None = None,
+    words: int = 0,
 ) -> PreparedCorpus:
-    """The text as numbers; the first process makes it, the others wait for it."""
+    """The text as numbers; the first process makes it, the others wait for it.
+
+    `vocabulary` are words that come first; others only if `words`, which is how many there may be in all, says so.
+    """
     if world.leads:
         plan = CorpusPlan(
-            vocab_size=None if vocabulary else config.vocab_size,
+            vocab_size=(words or None) if vocabulary else config.vocab_size,
             min_count=1 if vocabulary else config.min_count,
             vocabulary=vocabulary,
             heldout=heldout if heldout is not None else config.heldout,

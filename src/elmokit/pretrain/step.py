@@ -23,9 +23,8 @@ from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.corpus.lexicon import Lexicon
 from elmokit.pretrain.objective import Inputs, Objective
 from elmokit.pretrain.optimisation import build_optimizer, clipped_step, set_rate
-from elmokit.pretrain.windows import BOS_ID, EOS_ID, Window
+from elmokit.pretrain.windows import BOS_ID, EOS_ID, LOWER, UPPER, Window
 
-Codes = Callable[[NDArray[np.int64]], Tensor]  # word types (U,) to what the token encoder reads (U, W)
 CAPACITY_STEP = 512  # word types are padded to a multiple of this in a captured step
 ROOM, MORE_ROOM = 1.05, 1.1  # of a captured step, beside its window's word types; where the first was too small
 TABLE_BYTES = 4 * 2**30  # codes of a lexicon that take more than this on a GPU are made on the host instead
@@ -36,7 +35,7 @@ class Step:
     """Runs windows through objective, backward pass, clipping and optimizer. `parts` are the windows of one batch."""
 
     def __init__(
-        self, objective: Objective, config: PretrainConfig, codes: Codes, *, batch_rows: int, device: torch.device
+        self, objective: Objective, config: PretrainConfig, codes: "TypeCodes", *, batch_rows: int, device: torch.device
     ):
         self.objective, self.config, self.codes, self.device = objective, config, codes, device
         self.optimizer = build_optimizer(config, objective, cuda=device.type == "cuda")
@@ -74,8 +73,11 @@ class Step:
 
     def _inputs(self, window: Window, noise: Tensor) -> Inputs:
         types = self.codes(window.types)
+        written = None
+        if self.config.recase and self.objective.teacher is not None:
+            written = self.codes(window.types % self.codes.words)
         which, targets, keep = (upload(array, self.device) for array in (window.which, window.targets, window.keep))
-        return Inputs(types, which, targets, keep, upload(noise.numpy(), self.device))
+        return Inputs(types, which, targets, keep, upload(noise.numpy(), self.device), written)
 
     def _backward(self, inputs: Inputs, part: int) -> Tensor:
         loss, self.states[part] = self.module(inputs, self.states[part])
@@ -92,7 +94,7 @@ class CudaGraphStep(Step):
     """The same step captured as a CUDA graph; one GPU, one part per batch."""
 
     def __init__(
-        self, objective: Objective, config: PretrainConfig, codes: Codes, *, batch_rows: int, device: torch.device
+        self, objective: Objective, config: PretrainConfig, codes: "TypeCodes", *, batch_rows: int, device: torch.device
     ):
         super().__init__(objective, config, codes, batch_rows=batch_rows, device=device)
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -117,15 +119,17 @@ class CudaGraphStep(Step):
     def _fill(self, window: Window, noise: Tensor) -> None:
         fresh = self._inputs(window, noise)
         for old, new in zip(self.static, fresh, strict=True):
-            old[: len(new)].copy_(new, non_blocking=True)  # nothing points at the rest
+            if old is not None and new is not None:
+                old[: len(new)].copy_(new, non_blocking=True)  # nothing points at the rest
 
     def _capture(self, window: Window, noise: Tensor) -> None:
         """Room for this window's word types and somewhat more; two plain steps first, undone, to warm everything up."""
         room = MORE_ROOM if self.capacity else ROOM  # windows of shuffled text are much alike
         self.capacity = -(-int(len(window.types) * room) // CAPACITY_STEP) * CAPACITY_STEP
         fresh = self._inputs(window, noise)
-        types = fresh.types[:1].expand(self.capacity, -1).clone()
-        self.static = fresh._replace(types=types)
+        types = fresh.types[:1].expand(self.capacity, -1)
+        written = None if fresh.written is None else types.clone()
+        self.static = fresh._replace(types=types.clone(), written=written)
         self._fill(window, noise)
         before = self._snapshot()
         self.graph = None
@@ -181,18 +185,23 @@ def _as_laid_out(parameter: nn.Parameter) -> Callable[[Tensor], Tensor]:
 
 
 class TypeCodes:
-    """What the token encoder reads of a lexicon's words. On a GPU, a table of all words saves sending them."""
+    """What the token encoder reads of a lexicon's words. On a GPU, a table of all words saves sending them.
 
-    def __init__(self, lexicon: Lexicon, codec: Codec, *, device: torch.device) -> None:
+    With `recased`, each word has three forms: as written, in lower case and in capitals (see `WindowPlan.words`).
+    """
+
+    def __init__(self, lexicon: Lexicon, codec: Codec, *, device: torch.device, recased: bool = False) -> None:
         self.lexicon, self.codec, self.device = lexicon, codec, device
+        self.words = len(lexicon)
+        n = self.words * (3 if recased else 1)
         self.table: Tensor | None = None
         kind = torch.int16 if isinstance(codec, ByteCodec) else torch.int32  # bytes and marks are below 262
-        size = kind.itemsize * codec.width * len(lexicon)
+        size = kind.itemsize * codec.width * n
         # A word-level model's table is small, and looking each word up again in every step would be slow.
         if isinstance(codec, WordCodec) or (device.type == "cuda" and size <= TABLE_BYTES):
-            self.table = torch.empty(len(lexicon), codec.width, dtype=kind, device=device)
-            for k in range(0, len(lexicon), _BLOCK):
-                block = np.arange(k, min(k + _BLOCK, len(lexicon)))
+            self.table = torch.empty(n, codec.width, dtype=kind, device=device)
+            for k in range(0, n, _BLOCK):
+                block = np.arange(k, min(k + _BLOCK, n))
                 self.table[k : k + len(block)] = torch.from_numpy(self._make(block)).to(device, kind)
 
     def __call__(self, types: NDArray[np.int64]) -> Tensor:
@@ -202,6 +211,10 @@ class TypeCodes:
         return upload(self._make(types), self.device)
 
     def _make(self, types: NDArray[np.int64]) -> TypeRows:
-        rows = self.lexicon.rows(types, self.codec)
+        form, words = np.divmod(types, self.words)  # (U,), (U,)
+        rows = self.lexicon.rows(words, self.codec)
+        for number, change in ((LOWER, str.lower), (UPPER, str.upper)):
+            if (here := np.flatnonzero(form == number)).size:
+                rows[here] = self.codec.encode([change(word) for word in self.lexicon.words(words[here])])
         rows[types == BOS_ID], rows[types == EOS_ID] = self.codec.begin, self.codec.end  # each codec has its own
         return rows

@@ -26,7 +26,7 @@ from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.optimisation import DivergedError, Watch, rate_at
 from elmokit.pretrain.processes import StopSignals, World
 from elmokit.pretrain.rounding import EVERY
-from elmokit.pretrain.step import Codes, CudaGraphStep, Step
+from elmokit.pretrain.step import CudaGraphStep, Step, TypeCodes
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import Position, Prefetch, Sentences, Window, WindowPlan, windows
 
@@ -75,7 +75,7 @@ class Trainer:
         folder: Path,
         fingerprint: str,
         world: World,
-        codes: Codes,
+        codes: TypeCodes,
         save_model: Callable[[Perplexity], None],
         title: str = "pre-training",
         show: bool = True,
@@ -87,7 +87,7 @@ class Trainer:
         batch_rows = fitting_rows(config, self.positions, world.size)
         self.plan = WindowPlan(
             batch_rows, config.window, objective.vocabulary, objective.bilm.config.directions,
-            config.order, config.state, config.reset_probability, config.seed,
+            config.order, config.state, config.reset_probability, config.seed, config.recase, codes.words,
         )  # fmt: skip
         self.sentences = sentences
         self.tokens_per_step = batch_rows * config.window

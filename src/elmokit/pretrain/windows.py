@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 Ints = NDArray[np.int64]
 BOS_ID, EOS_ID, UNK_ID = 0, 1, 2
+AS_WRITTEN, LOWER, UPPER = 0, 1, 2  # forms of a word
 SEGMENT = 2**23  # stream positions laid out at once: bounds host memory, whatever the corpus
 
 
@@ -54,6 +55,8 @@ class WindowPlan:
     state: Literal["reset", "carry", "random"] = "reset"
     reset_probability: float = 0.5
     seed: int = 1
+    recase: float = 0.0  # share of the sentences that are read in another case
+    words: int = 0  # of the lexicon: word k in form f (as written, in lower case, in capitals) is type f * words + k
 
 
 class Window(NamedTuple):
@@ -150,6 +153,9 @@ def lay_out(sentences: Sentences, plan: WindowPlan, epoch: int, bounds: tuple[in
         else:
             inputs.append(np.where(first, EOS_ID, padded[start + n - within]))
             targets.append(np.where(last, BOS_ID, padded[start + n - 1 - within]))
+    if plan.recase:
+        forms = np.repeat(_forms(plan, epoch, bounds, len(lengths)), spans)  # (S * B,)
+        inputs = [np.where(first, x, x + forms * np.int64(plan.words)) for x in inputs]
     keep = ~first
     if plan.state != "reset":
         chance = plan.reset_probability if plan.state == "random" else 0.0
@@ -161,6 +167,12 @@ def lay_out(sentences: Sentences, plan: WindowPlan, epoch: int, bounds: tuple[in
     keep[:, :1] = False  # a segment's streams start anew
     cut = [np.stack([x[: S * plan.rows].reshape(shape) for x in xs]).astype(np.uint32) for xs in (inputs, targets)]
     return Streams(cut[0], cut[1], keep)
+
+
+def _forms(plan: WindowPlan, epoch: int, bounds: tuple[int, int], n: int) -> Ints:
+    """Which form each sentence of a segment is read in. (n,)"""
+    dice = np.random.default_rng([plan.seed, epoch, bounds[0], 1]).random(n)
+    return np.select([dice < plan.recase / 2, dice < plan.recase], [LOWER, UPPER], AS_WRITTEN)
 
 
 def _cut(streams: Streams, plan: WindowPlan, window: int, rows: slice, numbering: Numbering, after: Position) -> Window:

@@ -50,7 +50,7 @@ class CorpusPlan:
 
     vocab_size: int | None = None  # most words in the target vocabulary, <S> </S> <UNK> included; None: no limit
     min_count: int = 1
-    vocabulary: Vocabulary | None = None  # a fixed one instead, as in fine-tuning
+    vocabulary: Vocabulary | None = None  # words that come first, as in fine-tuning; no others without a vocab_size
     heldout: Corpus | float | None = None  # other text, a share of this one, or None: about 1%
     heldout_tokens: int = 200_000  # most tokens that a share may take
     max_characters: int = 50  # for the report: longer words lose their end
@@ -59,8 +59,12 @@ class CorpusPlan:
     def __post_init__(self) -> None:
         if self.vocab_size is not None and self.vocab_size <= len(SPECIALS):
             raise ConfigError(f"vocab_size = {self.vocab_size}, expected more than the {len(SPECIALS)} special words")
-        if self.vocabulary is not None and (self.vocab_size is not None or self.min_count != 1):
-            raise ConfigError("a fixed vocabulary leaves nothing to vocab_size and min_count; drop one or the other")
+        if self.vocabulary is not None and self.vocab_size is None and self.min_count != 1:
+            raise ConfigError("a fixed vocabulary leaves nothing to min_count; drop one or the other")
+        if self.vocabulary is not None and self.vocab_size is not None and self.vocab_size < len(self.vocabulary):
+            raise ConfigError(
+                f"vocab_size = {self.vocab_size:,}, but {len(self.vocabulary):,} words are fixed; expected no fewer"
+            )
 
     def identity(self, corpus: Corpus) -> dict[str, Any] | None:
         """What the result depends on, as JSON; None where the text cannot be recognised when it comes again."""
@@ -228,12 +232,14 @@ class Build:
         self.counter.end_block()
 
     def _vocabulary_size(self, lexicon: Lexicon) -> int:
-        if self.plan.vocabulary is not None:
-            return len(self.plan.vocabulary)
+        plan = self.plan
+        fixed = len(plan.vocabulary or SPECIALS)
+        if plan.vocabulary is not None and plan.vocab_size is None:
+            return fixed
         # Words of the held-out text alone have count 0 and are never targets.
-        frequent = lexicon.counts[len(SPECIALS) :] >= max(self.plan.min_count, 1)
-        size = len(SPECIALS) + int(np.count_nonzero(frequent))
-        return min(size, self.plan.vocab_size or size)
+        frequent = lexicon.counts[fixed:] >= max(plan.min_count, 1)
+        size = fixed + int(np.count_nonzero(frequent))
+        return min(size, plan.vocab_size or size)
 
     def _write_shards(
         self, spool: TokenSpool, part: str, size: int, files: dict[str, FileCheck]
