@@ -37,8 +37,8 @@ def test_its_vectors(elmo: Elmo) -> None:
     (layers,) = elmo.encode_layers(text, dtype="float32")
     assert layers.shape == (3, 9, 512)
     bank = layers[:, 4].mean(axis=0)
-    assert bank[:4] == pytest.approx([-0.34595, -0.19979, 0.06696, -0.20566], abs=2e-5)
-    assert np.linalg.norm(bank) == pytest.approx(5.61212, abs=2e-5)
+    assert bank[:4] == pytest.approx([-0.51118, -0.26894, 0.16228, -0.25586], abs=2e-5)
+    assert np.linalg.norm(bank) == pytest.approx(6.45827, abs=2e-5)
     assert elmo.pretrained.tokenizer == ("english", 1)
     (usual,) = elmo.encode_layers(text)  # int8, where the CPU has a library for it
     cosines = (usual * layers).sum(-1) / np.linalg.norm(usual, axis=-1) / np.linalg.norm(layers, axis=-1)
@@ -112,10 +112,11 @@ def test_ready_made_taggers() -> None:
 
 
 def test_other_ready_made_models() -> None:
-    (met,) = RoleLabeller.from_pretrained("roles", device="cpu").predict("Angela Merkel met Tim Cook in Berlin.")
-    assert [(span.type, span.text) for span in met.arguments][:2] == [("ARG0", "Angela Merkel"), ("ARG1", "Tim Cook")]
-    found = CoreferenceResolver.from_pretrained("coref", device="cpu").predict("My sister left. She was tired.")
-    assert [[mention.text for mention in cluster] for cluster in found.clusters] == [["My sister", "She"]]
+    (sold,) = RoleLabeller.from_pretrained("roles", device="cpu").predict("Mary Smith sold her old car to Tim Cook.")
+    found = [(span.type, span.text) for span in sold.arguments]
+    assert found == [("ARG0", "Mary Smith"), ("ARG1", "her old car"), ("ARG2", "to Tim Cook")]
+    resolved = CoreferenceResolver.from_pretrained("coref", device="cpu").predict("My sister left. She was tired.")
+    assert [[mention.text for mention in cluster] for cluster in resolved.clusters] == [["My sister", "She"]]
     judge = Classifier.from_pretrained("sentiment", device="cpu")
     good, bad = judge.predict(["A warm, funny and wonderful film.", "A dull, stupid and boring film."])
     assert good.label in ("positive", "very positive")

@@ -26,7 +26,7 @@ class Elmo(Encoder):
 
     Every sentence starts from zero state, so it gets the same vectors (to float32 rounding) whatever its batch. Mixes
     with layer norm use the whole batch by definition, and `carry()` exists for state in the older tools' way.
-    A model stored as floats runs in float32, one stored as int8 (the bundled one) multiplies in int8 on a CPU that can.
+    A model stored as floats runs in float32, one stored as int8 or int4 (the bundled ones) in int8 on a CPU that can.
     dtype="float32", "int8" and "bfloat16" say otherwise; docs/performance.md tells what each costs.
     """
 
