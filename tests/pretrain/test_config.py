@@ -51,6 +51,7 @@ def test_fine_tuning_is_gentler_and_leaves_the_model_its_shape(tmp_path: Path) -
     first = config.first_stage()
     assert (first.epochs, first.learning_rate, first.rows) == (0.5, config.softmax_rate, config.rows)
     assert {f.name for f in fields(FinetuneConfig)} - {f.name for f in fields(PretrainConfig)} == {
+        "softmax_words",
         "softmax_epochs",
         "softmax_rate",
     }
