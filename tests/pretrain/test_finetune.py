@@ -96,6 +96,17 @@ def test_a_model_with_softmax_keeps_its_words(
     )
 
 
+def test_runs_share_prepared_text(with_softmax: Pretrained, text: Path, tmp_path: Path) -> None:
+    save_pretrained(with_softmax, tmp_path / "model")
+    written = []
+    for name in ("a", "b"):
+        tuned(tmp_path / "model", text, tmp_path / name, steps=3, prepared=tmp_path / "shared")
+        written.append((tmp_path / "shared" / "manifest.json").stat().st_mtime_ns)
+        assert not (tmp_path / name / "corpus").exists()
+    assert written[0] == written[1]
+    runs.assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
 def test_an_hdf5_model_comes_back_as_hdf5(text: Path, tmp_path: Path) -> None:
     tiny = models.tiny(models.tiny_options(lstm={"n_layers": 1}, note="kept"))
     save_pretrained(

@@ -19,7 +19,9 @@ HeldOut = Annotated[
     list[str] | None,
     typer.Option("--heldout-corpus", metavar="FILE", help="Validate on this text, not on a share of the corpus."),
 ]
-
+Prepared = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Keep the prepared text here, for several runs to share.")
+]
 Teacher = Annotated[
     str | None,
     typer.Option(metavar="MODEL", help="Learn to predict the layers of this model, too; see --distil."),
@@ -38,9 +40,7 @@ def pretrain_command(
     preset: Annotated[str, typer.Option(metavar="|".join(PRESETS), help="Size of the model.")] = "medium",
     config: Config = None,
     heldout_corpus: HeldOut = None,
-    prepared: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the prepared text here, for several runs to share.")
-    ] = None,
+    prepared: Prepared = None,
     teacher: Teacher = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -84,6 +84,7 @@ def finetune_command(
     model: BiLMOption = None,
     config: Config = None,
     heldout_corpus: HeldOut = None,
+    prepared: Prepared = None,
     new_softmax: Annotated[
         bool,
         typer.Option("--new-softmax", help="Learn a new softmax for the words of the corpus, even if there is one."),
@@ -111,7 +112,8 @@ def finetune_command(
 
     start_finetuning(
         settings, model, corpus, output,
-        heldout=heldout_corpus, new_softmax=new_softmax, teacher=teacher, device=device, show=not quiet,
+        heldout=heldout_corpus, prepared=prepared, new_softmax=new_softmax, teacher=teacher, device=device,
+        show=not quiet,
     )  # fmt: skip
 
 

@@ -61,14 +61,15 @@ def finetune(
     folder: str | Path,
     *,
     heldout: Corpus | None = None,
+    prepared: str | Path | None = None,
     teacher: Pretrained | None = None,
     device: str | torch.device | None = None,
     show: bool = True,
 ) -> Finetuned:
     """Fine-tunes a model on a corpus into a folder, or resumes the run in that folder.
 
-    `heldout` is other text for validation instead of a share of the corpus; `teacher` a model whose layers this one
-    learns to predict.
+    `heldout` is other text for validation instead of a share of the corpus; `prepared` another place for the prepared
+    text, which several runs can share; `teacher` a model whose layers this one learns to predict.
     """
     output = Output.of(pretrained, config)
     given = {"model": digest_model(pretrained)}
@@ -78,7 +79,7 @@ def finetune(
     folder = Path(folder)
     with World.joined(device) as world, claimed(folder, config, world, **given):
         text = load_text(
-            config, corpus, folder / "corpus", world,
+            config, corpus, Path(prepared or folder / "corpus"), world,
             heldout=heldout, show=show, max_characters=pretrained.config.tokens.max_characters,
             vocabulary=output.vocabulary, words=config.softmax_words,
         )  # fmt: skip
