@@ -53,6 +53,14 @@ def convert(
         float,
         typer.Option(min=0, max=1, help="With --whiten: from 0 (no change) to 1 (all directions equally strong)."),
     ] = 1.0,
+    temper: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Multiply the output layer's scores by the number with which the model predicts this text best; may "
+            "be given again.",
+        ),
+    ] = None,
     cell_dim: Annotated[
         int | None, typer.Option(min=1, help="Make the LSTMs wider: cells in each. The model computes the same.")
     ] = None,
@@ -73,6 +81,7 @@ def convert(
         elmokit convert my-elmo/ small/ --dtype int4 --softmax-words 30000
         elmokit convert my-elmo/ small/ --dtype int4 --calibrate corpus.txt
         elmokit convert my-elmo/ even/ --whiten corpus.txt
+        elmokit convert my-elmo/ small/ --softmax-words 30000 --temper corpus.txt
         elmokit convert my-elmo/ for-allennlp/ --to official
         elmokit convert my-elmo/ wider/ --cell-dim 4096 --projection-dim 512
         elmokit convert ner-model/ small-ner/ --dtype int8
@@ -83,6 +92,9 @@ def convert(
 
     A whitened model predicts what it did before, but its vectors (of the LSTM layers) no longer lie along a few
     directions, so that their cosines say more.
+
+    With fewer words in its output layer a model is too sure of its predictions. --temper puts that right; vectors stay
+    as they are.
 
     A wider model predicts what the narrow one did, until `elmokit finetune` trains it further: new cells and numbers
     begin with fresh weights that nothing reads yet.
@@ -98,6 +110,7 @@ def convert(
     from elmokit.weights import Dtype, load_pretrained, save_pretrained
     from elmokit.weights.bundled import find_task_model
     from elmokit.weights.calibrate import first_sentences, input_moments
+    from elmokit.weights.temper import temper as fit_scores
     from elmokit.weights.whiten import whiten as make_even
     from elmokit.weights.widen import widen
 
@@ -108,7 +121,7 @@ def convert(
     told = Console(highlight=False, stderr=True, soft_wrap=True)
     if is_task_model(folder := find_task_model(model)):
         of_models = (options, vocabulary, revision, licence, language)
-        changes = (softmax_words, calibrate, whiten, cell_dim, projection_dim)
+        changes = (softmax_words, calibrate, whiten, temper, cell_dim, projection_dim)
         if to is Target.official or any(of_models) or any(changes) or not softmax:
             raise WeightsError(f"{folder}: a task model; of the options, only --dtype and --overwrite fit it")
         convert_task_model(folder, output, dtype=numbers)
@@ -125,6 +138,9 @@ def convert(
     if whiten:
         seen = input_moments(pretrained, first_sentences(pretrained, whiten))
         pretrained = make_even(pretrained, seen, strength=whiten_strength)
+    if temper:
+        pretrained, factor = fit_scores(pretrained, first_sentences(pretrained, temper))
+        told.print(f"scores are now {factor:.3f} times what they were", markup=False)
     moments = None
     if calibrate:
         if numbers != "int4" or to is Target.official:

@@ -28,6 +28,7 @@ TRAIN_TASK = """Train a network for one task: {what}.
     elmokit train {name} --train train --dev dev -o plain --elmo-at none
     elmokit train {name} --train train --dev dev -o model --quick
     elmokit train {name} --train train --dev dev -o model --config my.toml
+    elmokit train {name} --train mine --dev dev -o further --from model
 
 Shows the score on DEV after every epoch, stops when it no longer rises and keeps the best network. The encoder is not
 trained, and its layers are computed once and kept in files. Stop the run at any time: the same command resumes it after
@@ -100,6 +101,15 @@ def train_command(name: str) -> Any:
             typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the model; resumes a training in it."),
         ],
         encoder: EncoderOption = None,
+        start: Annotated[
+            str | None,
+            typer.Option(
+                "--from",
+                metavar="MODEL",
+                help="Begin with the network of this model of the same task, a folder or a ready-made one, and its "
+                "settings; not with random numbers.",
+            ),
+        ] = None,
         config: Config = None,
         quick: Quick = False,
         with_encoder: Annotated[bool, typer.Option("--with-encoder", help="Save the encoder with the model.")] = False,
@@ -112,10 +122,15 @@ def train_command(name: str) -> Any:
         **flags: Any,
     ) -> None:
         from elmokit.tasks.command import TrainingFiles, run_training
+        from elmokit.tasks.start import load_start
 
-        setup = load_setup(task, quick=quick, file=config, flags=flags)
+        begin = None if start is None else load_start(task, start)
+        setup = load_setup(task, quick=quick, file=config, flags=flags, start=begin.setup if begin else None)
         files = TrainingFiles(train=train, dev=dev, output=output, encoder=encoder, cache=cache)
-        run_training(task, setup, files, device=device, with_encoder=with_encoder, restart=restart, show=not quiet)
+        run_training(
+            task, setup, files,
+            start=begin, device=device, with_encoder=with_encoder, restart=restart, show=not quiet,
+        )  # fmt: skip
 
     return _made(run, name, default_setup(task), TRAIN_TASK.format(name=name, what=task.help))
 

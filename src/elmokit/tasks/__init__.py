@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.run import train_task
     from elmokit.tasks.saved import TaskModel
     from elmokit.tasks.setup import Setup, load_setup
+    from elmokit.tasks.start import Start, load_start
     from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
     from elmokit.tasks.tagging.task import Tagger
     from elmokit.tasks.task import Task
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer", "CachedLayers", "ClassPrediction", "Classifier", "CoreferenceResolver", "Epoch", "PairClassifier",
-    "QuestionAnswerer", "Resolved", "ResolvedMention", "RoleLabeller", "Roles", "Setup", "TaggedSentence",
-    "Tagger", "Task", "TaskModel", "TextSpan", "Trained", "load_setup", "load_task", "train_task",
+    "QuestionAnswerer", "Resolved", "ResolvedMention", "RoleLabeller", "Roles", "Setup", "Start",
+    "TaggedSentence", "Tagger", "Task", "TaskModel", "TextSpan", "Trained", "load_setup", "load_start", "load_task",
+    "train_task",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy(
@@ -43,6 +45,7 @@ __getattr__, __dir__ = lazy(
         "run": "train_task",
         "saved": "TaskModel",
         "setup": "Setup load_setup",
+        "start": "Start load_start",
         "tagging.network": "TaggedSentence TextSpan",
         "tagging.task": "Tagger",
         "task": "Task",

@@ -19,6 +19,7 @@ from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_task
 from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model, read_description
 from elmokit.tasks.setup import Setup
+from elmokit.tasks.start import Start
 from elmokit.tasks.task import Task
 from elmokit.tasks.train import Checkpoint, Epoch, Trained
 
@@ -39,6 +40,7 @@ def run_training(
     setup: Setup,
     files: TrainingFiles,
     *,
+    start: Start | None = None,
     device: str = "auto",
     with_encoder: bool = False,
     restart: bool = False,
@@ -48,7 +50,7 @@ def run_training(
     console = Console(stderr=True, quiet=not show, highlight=False, soft_wrap=True)
     train, dev = read_examples(task, setup, files, console)
     encoder = None if setup.features.elmo_at == "none" else load_encoder(files.encoder, device=device)
-    identity = identify_training(task, setup, train, dev, encoder)
+    identity = identify_training(task, setup, train, dev, encoder, start)
     with taken(files.output):
         if (files.output / CONFIG).exists() and not is_task_model(files.output):
             raise InputError(f"{files.output}: holds something else; choose another folder for the task model")
@@ -70,6 +72,7 @@ def run_training(
                 dev,
                 encoder=encoder,
                 layers=layers,
+                start=start,
                 folder=Checkpoint(files.output / CHECKPOINT, identity),
                 device=device,
                 listener=Listener(epoch=display.epoch, step=display.step, resumed=display.resumed),
@@ -115,8 +118,8 @@ def finished(folder: Path, identity: str) -> bool:
         return False
     if read_description(folder).identity != identity:
         raise InputError(
-            f"{folder}: holds a model that was trained with other settings, data or encoder; choose another folder, or "
-            "--restart to train over it"
+            f"{folder}: holds a model that was trained with other settings, data, encoder or start; choose another "
+            "folder, or --restart to train over it"
         )
     return True
 

@@ -22,6 +22,7 @@ from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import CachedLayers, LayerSource, Told, TunedLayers
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.setup import Setup
+from elmokit.tasks.start import Start
 from elmokit.tasks.task import E, P, Task
 from elmokit.tasks.train import Checkpoint, Epoch, Identity, Trained, Trainer
 from elmokit.tasks.words import WordReader, WordVocabulary
@@ -48,6 +49,7 @@ def train_task(
     *,
     encoder: Encoder | None = None,
     layers: LayerSource | None = None,
+    start: Start | None = None,
     cache: Path | None = None,
     folder: Path | Checkpoint | None = None,
     device: str | torch.device = "auto",
@@ -57,7 +59,8 @@ def train_task(
 
     The layers of `encoder` are computed here and kept in files of the folder `cache` (without one, in memory), unless
     `layers` holds them already. With `folder`, a checkpoint is written there after every epoch, and a training that
-    was stopped resumes from it. A caller who has locked the folder already gives the `Checkpoint` in it.
+    was stopped resumes from it. A caller who has locked the folder already gives the `Checkpoint` in it. `start`, what
+    `load_start` read, is a network to begin with; `load_setup` takes its settings.
     """
     train, listener = spaced(train, setup.training.max_train), listener or Listener()
     place = pick_device(device)
@@ -74,16 +77,19 @@ def train_task(
     elif encoder is not None and layers is None:
         sentences = (sentence for part in (train, dev) for example in part for sentence in example.sentences)
         layers = CachedLayers.of(encoder, sentences, folder=cache, told=listener.embedding)
-    vocabulary, rows = words_of(setup, train)
+    vocabulary, rows = words_of(setup, train) if start is None else (start.vocabulary, None)
+    word_dim = setup.features.word_dim if start is None else start.network.features.config.word_dim
     features = setup.features_config(
         n_words=len(vocabulary),
-        word_dim=setup.features.word_dim if rows is None else rows.shape[1],
+        word_dim=word_dim if rows is None else rows.shape[1],
         depth=0 if encoder is None else encoder.depth,
         width=0 if encoder is None else encoder.width,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(setup.training.seed)
         network = task.new_network(train, features, setup.settings)
+        if start is not None:
+            network = start.begin(network)
     if rows is not None:
         network.features.load_vectors(rows)
     reader = WordReader(vocabulary, features)
@@ -91,7 +97,7 @@ def train_task(
     with ExitStack() as stack:
         if isinstance(folder, Path):
             stack.enter_context(taken(folder))
-            folder = Checkpoint(folder / CHECKPOINT, identify_training(task, setup, train, dev, encoder))
+            folder = Checkpoint(folder / CHECKPOINT, identify_training(task, setup, train, dev, encoder, start))
         trained = trainer.run(
             train,
             dev,
@@ -133,10 +139,17 @@ def taken(folder: Path) -> Iterator[None]:
 
 
 def identify_training(
-    task: Task[E, P], setup: Setup, train: Sequence[E], dev: Sequence[E], encoder: Encoder | None
+    task: Task[E, P],
+    setup: Setup,
+    train: Sequence[E],
+    dev: Sequence[E],
+    encoder: Encoder | None,
+    start: Start | None = None,
 ) -> Identity:
     """What a training is of; two that are alike in it end alike."""
     described = {**setup.flat(former=True), "task": task.name, "encoder": encoder.fingerprint if encoder else "none"}
+    if start is not None:
+        described["from"] = start.digest
     digest = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16)
     for part in (train, dev):
         for example in part:

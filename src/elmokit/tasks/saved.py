@@ -145,8 +145,8 @@ class TaskModel(Generic[G, A]):
             if not isinstance(task, getattr(import_module(module), name)):
                 raise InputError(f"{folder}: a model of the task {task.name!r}, not for {cls.__name__}; use TaskModel")
         setup = read_setup(task, stated.setup, source=f"{folder / CONFIG}: setup", error=WeightsError)
-        network = _load_network(task, folder, stated)
-        reader = WordReader(_load_words(folder, stated, network), network.features.config)
+        network = load_network(task, folder, stated)
+        reader = WordReader(load_words(folder, stated, network), network.features.config)
         trained = _load_log(folder, stated)
         used = _find_encoder(folder, stated, encoder, device, allow_other=allow_other_encoder)
         model = cls(task, network, reader, setup, encoder=used, device=device, trained=trained)
@@ -320,7 +320,7 @@ def read_description(folder: Path) -> Description:
     return revive(Description, stated, source=str(path), error=WeightsError)
 
 
-def _load_network(task: Task[Any, Any], folder: Path, stated: Description) -> Network[Any, Any]:
+def load_network(task: Task[Any, Any], folder: Path, stated: Description) -> Network[Any, Any]:
     path, source = folder / WEIGHTS, f"{folder / CONFIG}: network"
     _compare(path, stated.weights)
     with torch.device("meta"), Unfilled():  # shapes alone: a damaged width must not take all memory
@@ -332,7 +332,7 @@ def _load_network(task: Task[Any, Any], folder: Path, stated: Description) -> Ne
     return network
 
 
-def _load_words(folder: Path, stated: Description, network: Network[Any, Any]) -> WordVocabulary:
+def load_words(folder: Path, stated: Description, network: Network[Any, Any]) -> WordVocabulary:
     path = folder / WORDS
     if stated.words:
         _compare(path, stated.words)

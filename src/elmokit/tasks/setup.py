@@ -151,13 +151,20 @@ def load_setup(
     quick: bool = False,
     file: Path | None = None,
     flags: Mapping[str, Any] | None = None,
+    start: Setup | None = None,
 ) -> Setup:
-    """The task's defaults, changed by a TOML file, changed by flags (those that are not None)."""
+    """The task's defaults, changed by a TOML file, changed by flags (those that are not None).
+
+    `start` is the setup of a model to begin with: what its network is and reads stands in place of those defaults.
+    """
     stated: dict[str, Any] = {}
     for name, value in read_toml(file).items():  # the file may put fields under headings
         stated.update(value if isinstance(value, dict) else {name: value})
     given = {name: value for name, value in (flags or {}).items() if value is not None}
-    setup = default_setup(task, quick=quick).changed_by(stated, source=str(file))
+    setup = default_setup(task, quick=quick)
+    if start is not None:
+        setup = replace(setup, settings=start.settings, features=start.features)
+    setup = setup.changed_by(stated, source=str(file))
     return setup.changed_by(given, source="the command line")
 
 

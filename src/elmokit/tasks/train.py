@@ -286,7 +286,9 @@ class Checkpoint:
         if content["identity"] != self.identity.digest:
             there, here = content["described"], self.identity.described
             changed = [
-                f"{name}: {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]
+                f"{name}: {there.get(name)} there, {here.get(name)} here"
+                for name in {**there, **here}
+                if there.get(name) != here.get(name)
             ]
             raise ConfigError(
                 f"{self.path}: an unfinished training with other settings or data ({'; '.join(changed) or 'data'}); "
