@@ -12,10 +12,10 @@ CAME_WITH = {
     "43a960e2611f3d199c1069d75cad914e": ("en", "f5ec1dd"),
     "f0a21dac7f4146ff79090a2dae78663e": ("en", "7ca4d2d"),
     "8038e2c0f3ce2d9b2e02d182e003abae": ("en", "7f8a60e"),
-    "b436131d80faed69e0d0b7e35956ba21": ("en", "@COMMIT"),
+    "b436131d80faed69e0d0b7e35956ba21": ("en", "57242d3"),
     "924752d1887e3e7221c7139ca59565bb": ("en-large", "02f030c"),
     "3c99fdf0197777769c7cb307efee1178": ("en-large", "7f8a60e"),
-    "0128429920c8b863c47912deb04b4f18": ("en-large", "@COMMIT"),
+    "0128429920c8b863c47912deb04b4f18": ("en-large", "57242d3"),
 }
 
 
