@@ -1,7 +1,7 @@
 """How sharp a model's predictions are: one factor for the scores of its softmax, fitted to text (Guo et al. 2017).
 
-A softmax that keeps fewer words than it was trained with, or meets other text, is surer of its predictions than it
-should be. They get better if all scores, biases aside, are multiplied by a number a little below 1.
+A softmax that keeps fewer words than it was trained with is surer of its predictions than it should be. They get better
+if all scores, biases aside, are multiplied by a number a little below 1.
 """
 
 import math
@@ -20,7 +20,7 @@ from elmokit.weights.pretrained import Pretrained, SoftmaxTensors
 
 ROUNDS, CLOSE = 12, 1e-3  # of Newton's method, between bounds; near its end the loss is nearly a parabola
 SCORES_AT_ONCE = 2**22  # more at once makes the system hand out and take back memory for every product
-RANGE = 0.25, 4.0
+RANGE = 0.25, 4.0  # of the factor
 
 
 @torch.no_grad()
