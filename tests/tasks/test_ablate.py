@@ -1,6 +1,8 @@
 """Ablation: what is trained, that nothing is trained twice, and what the report says of it."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,39 @@ def test_a_killed_ablation_goes_on_after_the_last_whole_epoch(tmp_path: Path, el
     assert [replace(r, seconds=0) for r in again] == [replace(r, seconds=0) for r in whole]
 
 
+def test_processes_share_the_cells_of_a_folder(tmp_path: Path, elmo: Elmo) -> None:
+    plan = Plan(variants=(WITHOUT, MIX_INPUT), seeds=(1, 2, 3))
+    begun: list[list[Cell]] = [[], [], []]
+    with ThreadPoolExecutor(3) as pool:  # threads hold locks against each other as processes do
+        shared = [pool.submit(run, tmp_path, elmo, plan, begun=cells.append) for cells in begun]
+        found = [future.result() for future in shared]
+    assert found[0] == found[1] == found[2]
+    assert [(r.variant, r.seed) for r in found[0]] == [(cell.variant.name, cell.seed) for cell in plan.cells()]
+    assert sorted(cell.key for cells in begun for cell in cells) == sorted(cell.key for cell in plan.cells())
+    assert not list((tmp_path / "running").iterdir())
+
+
+def test_a_cell_of_a_process_that_ended_is_taken_over(
+    tmp_path: Path, elmo: Elmo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elmokit.tasks.ablate.run.LOOK_AGAIN", 0.01)
+    plan = Plan(variants=(WITHOUT, MIX_INPUT), seeds=(1,))
+    first, second = plan.cells()
+    begun: list[Cell] = []
+    waits: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        with taken(tmp_path / "running" / first.key):  # as another process that trains it
+            future = pool.submit(run, tmp_path, elmo, plan, begun=begun.append, waits=waits.append)
+            while not waits:
+                assert not future.done()
+                time.sleep(0.01)
+            assert begun == [second]
+        results = future.result()
+    assert begun == [second, first]
+    assert waits == [1]
+    assert [result.variant for result in results] == ["none", "mix-input"]
+
+
 def test_results_of_other_settings_are_refused(tmp_path: Path, elmo: Elmo) -> None:
     plan = Plan(variants=(WITHOUT,), seeds=(1,))
     run(tmp_path, elmo, plan)
@@ -132,8 +167,6 @@ def test_results_of_other_settings_are_refused(tmp_path: Path, elmo: Elmo) -> No
         cell.write_text(changed, encoding="utf-8")
         with pytest.raises(InputError, match=r"seed1\.json: .*; remove it to train that cell again"):
             run(tmp_path, elmo, plan)
-    with taken(tmp_path), pytest.raises(InputError, match="another process is training into it"):
-        run(tmp_path, elmo, plan)
     with pytest.raises(ConfigError, match="fine_tune changes the encoder"):
         run(tmp_path, elmo, plan, setup=small_setup(fine_tune=True))
 

@@ -54,7 +54,8 @@ without the encoder and with it where --elmo-at says. Prints one table: score on
 reduction, learned layer weights and gamma, and time per training.
 
 The output folder holds ablation.md, ablation.json and charts of the layer weights and of the learning curve. Stop the
-run at any time: the same command resumes it. More seeds, variants or shares can be added to a finished one.
+run at any time: the same command resumes it. More seeds, variants or shares can be added to a finished one. Start the
+same command several times, and the processes share the work.
 """
 
 TrainFile = Annotated[str, typer.Option(metavar="FILE", help="Labelled file to train on.")]

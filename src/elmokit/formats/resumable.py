@@ -43,6 +43,10 @@ COUNT = struct.Struct("<I")  # of the results in one payload, in front of it
 RESTART = "repeat that run to finish it, or start again with --restart (restart=True)"
 
 
+class BusyError(InputError):
+    """Another process is at work there."""
+
+
 class Position(NamedTuple):
     """How far the input has been read, and a digest of everything up to there."""
 
@@ -88,7 +92,7 @@ def read_chunks(sentences: Iterable[Sentence], *, tokens: int, done: Position, w
 
 @contextlib.contextmanager
 def locked(path: Path, *, busy: str) -> Iterator[None]:
-    """Holds the file `path` locked; where another process does, an InputError says `busy`.
+    """Holds the file `path` locked; where another process does, a BusyError says `busy`.
 
     The lock ends with its process, however that ends. Where there are no locks (Windows, some network disks) there is
     no protection.
@@ -114,7 +118,7 @@ def _lock(file: BinaryIO, busy: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputError(busy) from None
+        raise BusyError(busy) from None
     except OSError:  # a disk without locks
         return
 

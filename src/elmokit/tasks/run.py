@@ -128,7 +128,7 @@ def words_of(setup: Setup, train: Sequence[E]) -> tuple[WordVocabulary, Vectors 
 
 @contextmanager
 def taken(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; where another trains into it, an InputError says so."""
+    """The folder for this process alone; where another trains into it, a BusyError says so."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = folder / "lock"
     with locked(lock, busy=f"{folder}: another process is training into it; wait for it, or choose another folder"):

@@ -102,6 +102,9 @@ def run_ablate(
         with disk_errors(files.output):
             write_report(files.output, results, about=about)
 
+    def wait(left: int) -> None:
+        console.print(f"other processes train the last {left} cells; waiting for them")
+
     with display.shown():
         results = run_ablation(
             task,
@@ -116,6 +119,7 @@ def run_ablate(
             listener=Listener(epoch=display.epoch, step=display.step, resumed=display.resumed),
             begun=begin,
             told=keep,
+            waits=wait,
         )
     summaries = summarise(results)
     shown = Console(quiet=not show, highlight=False)

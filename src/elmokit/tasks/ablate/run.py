@@ -1,15 +1,18 @@
 """One network trained without ELMo, with single layers, with their average and with learnt mixes.
 
 Every cell of the table is a training of its own, and its result is a file. An ablation that was stopped resumes in the
-cell it was in, after that cell's last whole epoch.
+cell it was in, after that cell's last whole epoch. Processes that share a folder share its cells.
 """
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,16 +21,17 @@ from elmokit.config import read_json
 from elmokit.encoders import Encoder
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats.atomic import write_text
-from elmokit.formats.resumable import disk_errors
+from elmokit.formats.resumable import BusyError, disk_errors
 from elmokit.tasks.layers import LayerSource
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_task
 from elmokit.tasks.saved import LearnedMix, TaskModel
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.task import E, P, Scores, Task
-from elmokit.tasks.train import Checkpoint, Scored
+from elmokit.tasks.train import Checkpoint, Identity, Scored
 from elmokit.tasks.words import ElmoAt
 
-CELLS, RUNNING = "cells", "running"  # folders of results, and of the checkpoint of the cell that runs
+CELLS, RUNNING = "cells", "running"  # folders of results, and of the checkpoints of cells that are being trained
+LOOK_AGAIN = 1.0  # seconds between looks at cells that other processes train
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,16 @@ def curve_variants(setup: Setup) -> tuple[Variant, ...]:
     return WITHOUT, next(same, Variant("as-set", at, layers))
 
 
+class _Job(NamedTuple):
+    """What a cell trains with."""
+
+    setup: Setup
+    train: Sequence[Any]  # with repetitions
+    examples: int  # distinct ones
+    encoder: Encoder | None
+    identity: Identity
+
+
 def run_ablation(
     task: Task[E, P],
     setup: Setup,
@@ -143,49 +157,76 @@ def run_ablation(
     listener: Listener | None = None,
     begun: Callable[[Cell], None] | None = None,
     told: Callable[[list[CellResult]], None] | None = None,
+    waits: Callable[[int], None] | None = None,
 ) -> list[CellResult]:
     """Trains the cells that are not yet in `folder`; calls `told` with the results so far after each of them.
 
+    Other processes may do the same in that folder: each trains cells that no other is at, and all return all results.
+    `waits` hears how many cells are left to the others; one whose process ends before it is done is taken over.
     `layers` holds those of all examples; without it, each cell that reads the encoder computes its own.
     """
     if setup.training.fine_tune:
         raise ConfigError("fine_tune changes the encoder, but an ablation compares uses of one; leave it out")
     train = spaced(train, setup.training.max_train)
-    results: list[CellResult] = []
-    with taken(folder):
-        for cell in plan.cells():
-            some, repeated = take_share(train, cell.share, seed=cell.seed)
-            own = setup.changed(
-                elmo_at=cell.variant.elmo_at, elmo_layers=cell.variant.elmo_layers, seed=cell.seed, max_train=0
-            )
-            used = None if cell.variant.elmo_at == "none" else encoder
-            identity = identify_training(task, own, repeated, dev, used)
-            result = read_result(folder, cell, identity.digest)
-            if result is None:
-                if begun is not None:
-                    begun(cell)
-                running = folder / RUNNING / cell.key
-                running.mkdir(parents=True, exist_ok=True)
-                model = train_task(
-                    task,
-                    own,
-                    repeated,
-                    dev,
-                    encoder=used,
-                    layers=layers,
-                    folder=Checkpoint(running / CHECKPOINT, identity),
-                    device=device,
-                    listener=listener,
-                )
-                result = _result(cell, model, examples=len(some), identity=identity.digest)
-                (folder / CELLS).mkdir(exist_ok=True)
-                with disk_errors(folder):
-                    write_text(_kept(folder, cell), json.dumps(asdict(result), indent=1) + "\n")
+
+    @cache
+    def job(cell: Cell) -> _Job:
+        some, repeated = take_share(train, cell.share, seed=cell.seed)
+        own = setup.changed(
+            elmo_at=cell.variant.elmo_at, elmo_layers=cell.variant.elmo_layers, seed=cell.seed, max_train=0
+        )
+        used = None if cell.variant.elmo_at == "none" else encoder
+        return _Job(own, repeated, len(some), used, identify_training(task, own, repeated, dev, used))
+
+    def result_of(cell: Cell) -> CellResult | None:
+        """What was kept of it, or trains it; None where another process does."""
+        own, running = job(cell), folder / RUNNING / cell.key
+        if (kept := read_result(folder, cell, own.identity.digest)) is not None:
+            return kept
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(taken(running))
+            except BusyError:
+                return None
+            if (kept := read_result(folder, cell, own.identity.digest)) is not None:  # meanwhile
                 shutil.rmtree(running, ignore_errors=True)
-            results.append(result)
-            if told is not None:
-                told(results)
-    return results
+                return kept
+            if begun is not None:
+                begun(cell)
+            model = train_task(
+                task,
+                own.setup,
+                own.train,
+                dev,
+                encoder=own.encoder,
+                layers=layers,
+                folder=Checkpoint(running / CHECKPOINT, own.identity),
+                device=device,
+                listener=listener,
+            )
+            result = _result(cell, model, examples=own.examples, identity=own.identity.digest)
+            (folder / CELLS).mkdir(exist_ok=True)
+            with disk_errors(folder):
+                write_text(_kept(folder, cell), json.dumps(asdict(result), indent=1) + "\n")
+            shutil.rmtree(running, ignore_errors=True)
+            return result
+
+    cells = list(plan.cells())
+    found: dict[Cell, CellResult] = {}
+    waited = False
+    while left := [cell for cell in cells if cell not in found]:
+        before = len(found)
+        for cell in left:
+            if (result := result_of(cell)) is not None:
+                found[cell] = result
+                if told is not None:
+                    told([found[cell] for cell in cells if cell in found])
+        if len(found) == before:
+            if waits is not None and not waited:
+                waits(len(left))
+            waited = True
+            time.sleep(LOOK_AGAIN)
+    return [found[cell] for cell in cells]
 
 
 def take_share(train: Sequence[E], share: float, *, seed: int) -> tuple[Sequence[E], Sequence[E]]:
