@@ -107,6 +107,39 @@ def test_runs_share_prepared_text(with_softmax: Pretrained, text: Path, tmp_path
     runs.assert_same_run(tmp_path / "a", tmp_path / "b")
 
 
+@pytest.mark.parametrize("words", [VOCABULARY, SCATTERED])
+def test_text_that_was_prepared_elsewhere(with_softmax: Pretrained, tmp_path: Path, words: tuple[str, ...]) -> None:
+    model, text = tmp_path / "model", runs.write_text(tmp_path / "text.txt")
+    save_pretrained(replace(with_softmax, vocabulary=words), model)
+    usual: dict[str, Any] = {**QUICK, "steps": 3, "softmax_words": 25}
+    tuned(model, text, tmp_path / "usual", **usual)
+    making = runs.finetuning(model, text, output=tmp_path / "none", prepared=tmp_path / "ready", **usual)
+    made = runs.run_here([*making, "--prepare-only"])
+    assert made.status == 0, made.said
+    assert f"the prepared text is in {tmp_path / 'ready'}" in made.said
+    assert not (tmp_path / "none").exists()
+    text.rename(tmp_path / "away.txt")
+    usual["prepared"] = (tmp_path / "ready").rename(tmp_path / "moved")
+    ended = runs.run_here(runs.finetuning(model, output=tmp_path / "here", **usual))
+    assert ended.status == 0, ended.said
+    runs.assert_same_run(tmp_path / "usual", tmp_path / "here")
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"softmax_words": 22}, "was prepared with a vocabulary of 25 words, but softmax_words has 22"),
+        ({"softmax_words": 0}, f"was prepared with a vocabulary of 25 words, but the model has {len(words)}"),
+        ({"tokenizer": "english"}, "was cut by the tokenizer 'whitespace' version"),
+        ({"heldout_corpus": tmp_path / "away.txt"}, "prepared text has its held-out part already"),
+        ({"prepared": tmp_path}, "holds no finished corpus"),
+    ]
+    for changed, why in changes:
+        ended = runs.run_here(runs.finetuning(model, output=tmp_path / "other", **{**usual, **changed}))
+        assert ended.status == 2
+        assert why in ended.said
+    save_pretrained(replace(with_softmax, vocabulary=(*words[:-1], "aardvark")), tmp_path / "other-words")
+    ended = runs.run_here(runs.finetuning(tmp_path / "other-words", output=tmp_path / "other", **usual))
+    assert ended.status == 2
+    assert "does not begin with the words that the model predicts" in ended.said
+
+
 def test_an_hdf5_model_comes_back_as_hdf5(text: Path, tmp_path: Path) -> None:
     tiny = models.tiny(models.tiny_options(lstm={"n_layers": 1}, note="kept"))
     save_pretrained(

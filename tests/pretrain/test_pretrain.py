@@ -199,6 +199,31 @@ def test_load_text_can_be_shared(text: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "corpus").exists()
 
 
+def test_text_prepared_elsewhere_trains_the_same_model(tmp_path: Path) -> None:
+    text = runs.write_text(tmp_path / "text.txt")
+    ended = runs.run_here(runs.pretraining(text, output=tmp_path / "usual", steps=5))
+    assert ended.status == 0, ended.said
+    ready = tmp_path / "ready"
+    made = runs.run_here([*runs.pretraining(text, output=tmp_path / "none", prepared=ready), "--prepare-only"])
+    assert made.status == 0, made.said
+    assert not (tmp_path / "none").exists()
+    text.unlink()
+    ended = runs.run_here(runs.pretraining(output=tmp_path / "here", steps=5, prepared=ready))
+    assert ended.status == 0, ended.said
+    runs.assert_same_run(tmp_path / "usual", tmp_path / "here")
+    for changed, why in [
+        ({"vocab_size": 50, "prepared": ready}, "but vocab_size has 50"),
+        ({}, "there is no text to train on"),
+    ]:
+        ended = runs.run_here(runs.pretraining(output=tmp_path / "other", **changed))
+        assert ended.status == 2
+        assert why in ended.said
+    for words, why in [(["--plan"], "--plan counts a text"), (["--prepare-only"], "--prepare-only needs a corpus")]:
+        ended = runs.run_here([*runs.pretraining(output=tmp_path / "other"), *words])
+        assert ended.status == 2
+        assert why in ended.said
+
+
 def test_early_stop_keeps_the_best_and_stays_stopped(text: Path, tmp_path: Path) -> None:
     command = runs.pretraining(text, output=tmp_path, steps=2000, patience=2, valid_every=10, learning_rate=0.3)
     ended = runs.run_here(command)

@@ -6,21 +6,34 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli.flags import BiLMOption, Config, Device, Quiet, with_fields
+from elmokit.errors import InputError
 from elmokit.pretrain.config import PRESETS, load_config, load_finetune_config
 
 Corpus = Annotated[
-    list[str],
-    typer.Argument(metavar="CORPUS", help="Text, JSONL or Parquet files (also gz, xz, zst), folders, globs."),
+    list[str] | None,
+    typer.Argument(
+        metavar="CORPUS",
+        help="Text, JSONL or Parquet files (also gz, xz, zst), folders, globs. None: the text in --prepared.",
+    ),
 ]
 Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the run; resumes an unfinished run in it.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the run; resumes an unfinished run in it."),
 ]
 HeldOut = Annotated[
     list[str] | None,
     typer.Option("--heldout-corpus", metavar="FILE", help="Validate on this text, not on a share of the corpus."),
 ]
 Prepared = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Keep the prepared text here, for several runs to share.")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep the prepared text here, for several runs to share; without CORPUS, train on what is here.",
+    ),
+]
+PrepareOnly = Annotated[
+    bool,
+    typer.Option("--prepare-only", help="Train nothing: prepare the text in --prepared, for runs here or elsewhere."),
 ]
 Teacher = Annotated[
     str | None,
@@ -29,11 +42,8 @@ Teacher = Annotated[
 
 
 def pretrain_command(
-    corpus: Corpus,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the run; resumes an unfinished run in it."),
-    ] = None,
+    corpus: Corpus = None,
+    output: Output = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Train nothing: count the text and say what to train and how long it takes.")
     ] = False,
@@ -41,6 +51,7 @@ def pretrain_command(
     config: Config = None,
     heldout_corpus: HeldOut = None,
     prepared: Prepared = None,
+    prepare_only: PrepareOnly = False,
     teacher: Teacher = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -57,34 +68,42 @@ def pretrain_command(
         elmokit pretrain text.jsonl -o run --text-field body --tokenizer unicode
         elmokit pretrain corpus/ -o run --config my.toml --minutes 120
         elmokit pretrain corpus/ -o smaller --preset small --teacher run/model
+        elmokit pretrain corpus/ --prepared text --prepare-only
+        elmokit pretrain --prepared text -o run
         torchrun --nproc-per-node 4 -m elmokit pretrain corpus/ -o run
 
     The defaults below are those of the preset medium.
     """
     settings = load_config(preset, file=config, flags=flags)
-    if output is None and not plan:
-        from elmokit.errors import InputError
+    if plan and not corpus:
+        raise InputError("--plan counts a text; give a corpus")
+    from elmokit.pretrain import command  # torch loads here, once the settings are sound
 
+    if plan and corpus:
+        command.show_plan(settings, corpus, device=device)
+    elif prepare_only:
+        command.prepare_only(settings, corpus, prepared, heldout=heldout_corpus, show=not quiet)
+    else:
+        command.start_pretraining(
+            settings, corpus, run_folder(output),
+            heldout=heldout_corpus, prepared=prepared, teacher=teacher, device=device, show=not quiet,
+        )  # fmt: skip
+
+
+def run_folder(output: Path | None) -> Path:
+    if output is None:
         raise InputError("no folder for the run was given; say where with -o FOLDER")
-    from elmokit.pretrain.command import show_plan, start_pretraining  # torch loads here, once the settings are sound
-
-    if output is None or plan:
-        show_plan(settings, corpus, device=device)
-        return
-
-    start_pretraining(
-        settings, corpus, output,
-        heldout=heldout_corpus, prepared=prepared, teacher=teacher, device=device, show=not quiet,
-    )  # fmt: skip
+    return output
 
 
 def finetune_command(
-    corpus: Corpus,
-    output: Output,
+    corpus: Corpus = None,
+    output: Output = None,
     model: BiLMOption = None,
     config: Config = None,
     heldout_corpus: HeldOut = None,
     prepared: Prepared = None,
+    prepare_only: PrepareOnly = False,
     new_softmax: Annotated[
         bool,
         typer.Option("--new-softmax", help="Learn a new softmax for the words of the corpus, even if there is one."),
@@ -103,18 +122,26 @@ def finetune_command(
         elmokit finetune reviews.txt -o tuned
         elmokit finetune law/*.txt.gz -o tuned --epochs 2 --model weights.hdf5
         elmokit finetune text.txt -o tuned --lines sentences --model manylangs/
+        elmokit finetune text.txt --prepared ready --prepare-only
+        elmokit finetune --prepared ready -o tuned
 
     The model is in OUTPUT/model; a model that came as HDF5 is also in OUTPUT/official. Stop the run at any time: the
     same command resumes it.
     """
     settings = load_finetune_config(file=config, flags=flags)
-    from elmokit.pretrain.command import start_finetuning  # torch loads here, once the settings are known to be sound
+    from elmokit.pretrain import command  # torch loads here, once the settings are known to be sound
 
-    start_finetuning(
-        settings, model, corpus, output,
-        heldout=heldout_corpus, prepared=prepared, new_softmax=new_softmax, teacher=teacher, device=device,
-        show=not quiet,
-    )  # fmt: skip
+    if prepare_only:
+        command.prepare_only(
+            settings, corpus, prepared,
+            model=model, heldout=heldout_corpus, new_softmax=new_softmax, show=not quiet,
+        )  # fmt: skip
+    else:
+        command.start_finetuning(
+            settings, model, corpus, run_folder(output),
+            heldout=heldout_corpus, prepared=prepared, new_softmax=new_softmax, teacher=teacher, device=device,
+            show=not quiet,
+        )  # fmt: skip
 
 
 pretrain_command = with_fields(pretrain_command, load_config("medium"))

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from elmokit.errors import InputError
 from elmokit.pretrain.config import FinetuneConfig, PretrainConfig
 from elmokit.pretrain.corpus.text import Corpus
-from elmokit.pretrain.finetune import finetune
+from elmokit.pretrain.finetune import finetune, own_tokenizer, prepare_finetuning
 from elmokit.pretrain.journal import say
 from elmokit.pretrain.plan import count_corpus, measure_speed, suggest, told
-from elmokit.pretrain.run import pretrain
+from elmokit.pretrain.run import prepare_text, pretrain
 from elmokit.pretrain.trainer import Stopped
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import load_pretrained
-from elmokit.weights.pretrained import Pretrained, choose_tokenizer
+from elmokit.weights.pretrained import Pretrained
 
 
 def corpus_of(config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer | None = None) -> Corpus:
@@ -28,7 +29,7 @@ def corpus_of(config: PretrainConfig, paths: Sequence[str], tokenizer: Tokenizer
 
 def start_pretraining(
     config: PretrainConfig,
-    paths: Sequence[str],
+    paths: Sequence[str] | None,
     folder: Path,
     *,
     heldout: Sequence[str] | None = None,
@@ -41,7 +42,7 @@ def start_pretraining(
     with stopping_cleanly():
         ended = pretrain(
             config,
-            corpus_of(config, paths),
+            corpus_of(config, paths) if paths else None,
             folder,
             heldout=corpus_of(config, heldout) if heldout else None,
             prepared=prepared,
@@ -52,6 +53,31 @@ def start_pretraining(
     best = f"; best held-out perplexity {ended.best:.2f}" if math.isfinite(ended.best) else ""
     say(f"finished after {ended.step:,} steps{best}")
     say(f"the model is in {folder / 'model'}")
+
+
+def prepare_only(
+    config: PretrainConfig,
+    paths: Sequence[str] | None,
+    folder: Path | None,
+    *,
+    model: str | None = None,
+    heldout: Sequence[str] | None = None,
+    new_softmax: bool = False,
+    show: bool = True,
+) -> None:
+    """Prepares text for runs elsewhere: for new models, or for fine-tuning `model` (None: the bundled one)."""
+    if not paths or folder is None:
+        raise InputError("--prepare-only needs a corpus, and with --prepared FOLDER a place for what it makes of it")
+    if isinstance(config, FinetuneConfig):
+        pretrained = load_pretrained(model, softmax=not new_softmax)
+        tokenizer = own_tokenizer(config, pretrained)
+        other = corpus_of(config, heldout, tokenizer) if heldout else None
+        corpus = corpus_of(config, paths, tokenizer)
+        prepare_finetuning(config, pretrained, corpus, folder, heldout=other, show=show)
+    else:
+        corpus, other = corpus_of(config, paths), corpus_of(config, heldout) if heldout else None
+        prepare_text(config, corpus, folder, tokenizer=corpus.tokenizer, heldout=other, show=show)
+    say(f"the prepared text is in {folder}; train on it, here or elsewhere, with --prepared and without a corpus")
 
 
 def show_plan(config: PretrainConfig, paths: Sequence[str], *, device: str | None = None) -> None:
@@ -65,7 +91,7 @@ def show_plan(config: PretrainConfig, paths: Sequence[str], *, device: str | Non
 def start_finetuning(
     config: FinetuneConfig,
     model: str | None,
-    paths: Sequence[str],
+    paths: Sequence[str] | None,
     folder: Path,
     *,
     heldout: Sequence[str] | None = None,
@@ -82,14 +108,12 @@ def start_finetuning(
             f"{pretrained.source}: its softmax comes without a vocabulary (vocab.txt in the model's folder), so its "
             "rows mean nothing; a new one is learnt"
         )
-    asked = None if config.tokenizer == "auto" else config.tokenizer
-    named = choose_tokenizer(pretrained, asked, allow_other=True)  # text may come tokenised by the model's own
-    tokenizer = load_tokenizer(named.name, named.version)
+    tokenizer = own_tokenizer(config, pretrained)
     with stopping_cleanly():
         ended = finetune(
             config,
             pretrained,
-            corpus_of(config, paths, tokenizer),
+            corpus_of(config, paths, tokenizer) if paths else None,
             folder,
             heldout=corpus_of(config, heldout, tokenizer) if heldout else None,
             prepared=prepared,

@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,15 +33,17 @@ from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.journal import bar, say
 from elmokit.pretrain.objective import Objective, initialise_softmax
 from elmokit.pretrain.processes import World
-from elmokit.pretrain.run import claimed, load_text, softmax_tensors, training_dtype
+from elmokit.pretrain.run import claimed, load_text, prepare_text, softmax_tensors, text_folder, training_dtype
 from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.teacher import Teacher, check_teacher, digest_model
 from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
 from elmokit.pretrain.windows import BOS_ID, EOS_ID, UNK_ID
+from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import AdaptiveTensors, Pretrained, SoftmaxTensors, save_pretrained
+from elmokit.weights.pretrained import choose_tokenizer
 
-__all__ = ["Finetuned", "finetune"]
+__all__ = ["Finetuned", "finetune", "prepare_finetuning"]
 
 _BLOCK = 4096  # words whose token vectors are computed at once
 
@@ -57,7 +60,7 @@ class Finetuned:
 def finetune(
     config: FinetuneConfig,
     pretrained: Pretrained,
-    corpus: Corpus,
+    corpus: Corpus | None,
     folder: str | Path,
     *,
     heldout: Corpus | None = None,
@@ -69,7 +72,8 @@ def finetune(
     """Fine-tunes a model on a corpus into a folder, or resumes the run in that folder.
 
     `heldout` is other text for validation instead of a share of the corpus; `prepared` another place for the prepared
-    text, which several runs can share; `teacher` a model whose layers this one learns to predict.
+    text, which several runs can share (without a corpus: text that lies there, from wherever it came); `teacher` a
+    model whose layers this one learns to predict.
     """
     output = Output.of(pretrained, config)
     given = {"model": digest_model(pretrained)}
@@ -79,11 +83,41 @@ def finetune(
     folder = Path(folder)
     with World.joined(device) as world, claimed(folder, config, world, **given):
         text = load_text(
-            config, corpus, Path(prepared or folder / "corpus"), world,
-            heldout=heldout, show=show, max_characters=pretrained.config.tokens.max_characters,
-            vocabulary=output.vocabulary, words=config.softmax_words,
+            config, corpus, text_folder(corpus, prepared, folder), world,
+            heldout=heldout, show=show, **text_needs(config, pretrained, output),
         )  # fmt: skip
         return _Run(config, pretrained, output, text, folder, world, teacher=teacher, show=show).go()
+
+
+def prepare_finetuning(
+    config: FinetuneConfig,
+    pretrained: Pretrained,
+    corpus: Corpus,
+    folder: str | Path,
+    *,
+    heldout: Corpus | None = None,
+    show: bool = True,
+) -> PreparedCorpus:
+    """The text of a run with this model and these settings, prepared in a folder; nothing is trained."""
+    needs = text_needs(config, pretrained, Output.of(pretrained, config))
+    return prepare_text(config, corpus, Path(folder), heldout=heldout, show=show, **needs)
+
+
+def text_needs(config: FinetuneConfig, pretrained: Pretrained, output: "Output") -> dict[str, Any]:
+    """What a model asks of its text, for `load_text` and `prepare_text`."""
+    return {
+        "tokenizer": own_tokenizer(config, pretrained),
+        "max_characters": pretrained.config.tokens.max_characters,
+        "vocabulary": output.vocabulary,
+        "words": config.softmax_words,
+    }
+
+
+def own_tokenizer(config: FinetuneConfig, pretrained: Pretrained) -> Tokenizer:
+    """That of the configuration; if that says auto, the model's."""
+    asked = None if config.tokenizer == "auto" else config.tokenizer
+    named = choose_tokenizer(pretrained, asked, allow_other=True)  # text may come tokenised by the model's own
+    return load_tokenizer(named.name, named.version)
 
 
 @dataclass(frozen=True, slots=True)

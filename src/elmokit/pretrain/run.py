@@ -21,7 +21,7 @@ from elmokit._bars import Bar
 from elmokit._terminal import Console
 from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, InputError
 from elmokit.formats.atomic import sweep_drafts, write_text
 from elmokit.formats.read import told_lines
 from elmokit.formats.resumable import LOCK, locked
@@ -39,13 +39,14 @@ from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.teacher import Teacher, check_teacher, digest_model
 from elmokit.pretrain.trainer import Progress, Trainer
 from elmokit.pretrain.validation import Perplexity, Validation
+from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import save_pretrained
 from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors
 
 
 def pretrain(
     config: PretrainConfig,
-    corpus: Corpus,
+    corpus: Corpus | None,
     folder: str | Path,
     *,
     heldout: Corpus | None = None,
@@ -57,7 +58,8 @@ def pretrain(
     """Trains a biLM on a corpus into a folder, or resumes the run in that folder; returns where it ended.
 
     `heldout` is other text for validation instead of a share of the corpus; `prepared` another place for the prepared
-    text, which several runs can share; `teacher` a model whose layers this one learns to predict.
+    text, which several runs can share (without a corpus: text that lies there, from wherever it came); `teacher` a
+    model whose layers this one learns to predict.
     """
     shape = config.model(n_words=config.vocab_size)  # an impossible shape is refused before the text is read
     if teacher is not None and config.input != "words":  # the words are known only when the text was read
@@ -65,7 +67,9 @@ def pretrain(
     folder = Path(folder)
     given = {} if teacher is None else {"teacher": digest_model(teacher)}
     with World.joined(device) as world, claimed(folder, config, world, **given):
-        text = load_text(config, corpus, Path(prepared or folder / "corpus"), world, heldout=heldout, show=show)
+        tokenizer = load_tokenizer(config.tokenizer) if corpus is None else corpus.tokenizer
+        place = text_folder(corpus, prepared, folder)
+        text = load_text(config, corpus, place, world, tokenizer=tokenizer, heldout=heldout, show=show)
         codec, dtype = codec_spec(config, text), training_dtype(config, world.device)
         shape = config.model(n_words=len(text.vocabulary))
         if teacher is not None:
@@ -144,10 +148,11 @@ def _check_settings(folder: Path, config: PretrainConfig, given: dict[str, str])
 
 def load_text(
     config: PretrainConfig,
-    corpus: Corpus,
+    corpus: Corpus | None,
     folder: Path,
     world: World,
     *,
+    tokenizer: Tokenizer,
     heldout: Corpus | None,
     show: bool,
     max_characters: int | None = None,
@@ -159,33 +164,100 @@ def load_text(
     `vocabulary` are words that come first; others only if `words`, which is how many there may be in all, says so.
     """
     if world.leads:
-        plan = CorpusPlan(
-            vocab_size=(words or None) if vocabulary else config.vocab_size,
-            min_count=1 if vocabulary else config.min_count,
-            vocabulary=vocabulary,
-            heldout=heldout if heldout is not None else config.heldout,
-            max_characters=max_characters or config.max_characters,
-        )
-        columns = (TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        with Bar(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
-            task = bar.add_task("reading the corpus", total=None)
-
-            def tell(made: PrepareProgress) -> None:
-                bar.update(task, description=f"{made.stage} the corpus", completed=made.done, total=made.total)
-
-            text = prepare(corpus, folder, plan, workers=config.workers or None, progress=tell)
-        if show:
-            describe(text, lines=corpus.lines)
+        text = prepare_text(
+            config, corpus, folder,
+            tokenizer=tokenizer, heldout=heldout, show=show,
+            max_characters=max_characters, vocabulary=vocabulary, words=words,
+        )  # fmt: skip
     world.wait()
     return text if world.leads else PreparedCorpus.open(folder)
 
 
-def describe(text: PreparedCorpus, *, lines: str) -> None:
+def text_folder(corpus: Corpus | None, prepared: str | Path | None, run: Path) -> Path:
+    """Where prepared text lies, or will lie."""
+    if corpus is None and prepared is None:
+        raise InputError("there is no text to train on; give a corpus, or a folder of prepared text (--prepared)")
+    return Path(prepared or run / "corpus")
+
+
+def prepare_text(
+    config: PretrainConfig,
+    corpus: Corpus | None,
+    folder: Path,
+    *,
+    tokenizer: Tokenizer,
+    heldout: Corpus | None,
+    show: bool,
+    max_characters: int | None = None,
+    vocabulary: Vocabulary | None = None,
+    words: int = 0,
+) -> PreparedCorpus:
+    """The corpus as numbers in `folder`; without one, what was prepared there, if its words and tokenizer are right."""
+    if corpus is None:
+        text = _given_text(config, folder, tokenizer=tokenizer, heldout=heldout, vocabulary=vocabulary, words=words)
+        if show:
+            describe(text)
+        return text
+    plan = CorpusPlan(
+        vocab_size=(words or None) if vocabulary else config.vocab_size,
+        min_count=1 if vocabulary else config.min_count,
+        vocabulary=vocabulary,
+        heldout=heldout if heldout is not None else config.heldout,
+        max_characters=max_characters or config.max_characters,
+    )
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
+        task = bar.add_task("reading the corpus", total=None)
+
+        def tell(made: PrepareProgress) -> None:
+            bar.update(task, description=f"{made.stage} the corpus", completed=made.done, total=made.total)
+
+        text = prepare(corpus, folder, plan, workers=config.workers or None, progress=tell)
+    if show:
+        describe(text, lines=corpus.lines)
+    return text
+
+
+def _given_text(
+    config: PretrainConfig,
+    folder: Path,
+    *,
+    tokenizer: Tokenizer,
+    heldout: Corpus | None,
+    vocabulary: Vocabulary | None,
+    words: int,
+) -> PreparedCorpus:
+    if heldout is not None:
+        raise InputError("a held-out corpus goes with a corpus; prepared text has its held-out part already")
+    text = PreparedCorpus.open(folder)
+    found, own = text.vocabulary.words, vocabulary.words if vocabulary else ()
+    most = (words or len(own)) if own else config.vocab_size
+    if len(found) > most:
+        asked = ("softmax_words" if words else "the model") if own else "vocab_size"
+        raise ConfigError(
+            f"{folder}: was prepared with a vocabulary of {len(found):,} words, but {asked} has {most:,}; give the "
+            "settings that it was prepared with, or prepare it again"
+        )
+    if found[: len(own)] != own:
+        raise ConfigError(
+            f"{folder}: its vocabulary does not begin with the words that the model predicts; prepare it for this model"
+        )
+    cut = text.tokenizer
+    if cut != (tokenizer.name, tokenizer.version):
+        raise ConfigError(
+            f"{folder}: was cut by the tokenizer {cut.name!r} version {cut.version}, but this run has "
+            f"{tokenizer.name!r} version {tokenizer.version}; give the tokenizer that cut it, or prepare it again"
+        )
+    return text
+
+
+def describe(text: PreparedCorpus, *, lines: str | None = None) -> None:
     r = text.report
+    read = "" if lines is None else f"; {told_lines(lines)}"
     say(
         f"{r.sentences:,} sentences, {r.tokens:,} tokens, {r.types:,} word types; vocabulary {r.vocabulary:,} covers "
         f"{r.coverage:.2%}; held out {r.heldout_sentences:,} sentences, {r.heldout_tokens:,} tokens "
-        f"({1 - r.heldout_coverage:.2%} <UNK>); {told_lines(lines)}"
+        f"({1 - r.heldout_coverage:.2%} <UNK>){read}"
     )
     odd = {"empty lines": r.empty_lines, "bad bytes": r.bad_bytes, "cut lines": r.cut_lines}
     odd["words over the character limit"] = r.overlong_tokens
