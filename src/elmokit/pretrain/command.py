@@ -12,7 +12,7 @@ from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.finetune import finetune, own_tokenizer, prepare_finetuning
 from elmokit.pretrain.journal import say
 from elmokit.pretrain.plan import count_corpus, measure_speed, suggest, told
-from elmokit.pretrain.run import prepare_text, pretrain
+from elmokit.pretrain.run import TextNeeds, prepare_text, pretrain
 from elmokit.pretrain.trainer import Stopped
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import load_pretrained
@@ -76,7 +76,8 @@ def prepare_only(
         prepare_finetuning(config, pretrained, corpus, folder, heldout=other, show=show)
     else:
         corpus, other = corpus_of(config, paths), corpus_of(config, heldout) if heldout else None
-        prepare_text(config, corpus, folder, tokenizer=corpus.tokenizer, heldout=other, show=show)
+        needs = TextNeeds(tokenizer=corpus.tokenizer, max_characters=config.max_characters)
+        prepare_text(config, corpus, folder, needs, heldout=other, show=show)
     say(f"the prepared text is in {folder}; train on it, here or elsewhere, with --prepared and without a corpus")
 
 

@@ -14,7 +14,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,15 @@ from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.journal import bar, say
 from elmokit.pretrain.objective import Objective, initialise_softmax
 from elmokit.pretrain.processes import World
-from elmokit.pretrain.run import claimed, load_text, prepare_text, softmax_tensors, text_folder, training_dtype
+from elmokit.pretrain.run import (
+    TextNeeds,
+    claimed,
+    load_text,
+    prepare_text,
+    softmax_tensors,
+    text_folder,
+    training_dtype,
+)
 from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.teacher import Teacher, check_teacher, digest_model
 from elmokit.pretrain.trainer import Progress, Trainer
@@ -82,10 +89,8 @@ def finetune(
         given["teacher"] = digest_model(teacher)
     folder = Path(folder)
     with World.joined(device) as world, claimed(folder, config, world, **given):
-        text = load_text(
-            config, corpus, text_folder(corpus, prepared, folder), world,
-            heldout=heldout, show=show, **text_needs(config, pretrained, output),
-        )  # fmt: skip
+        needs, place = output.needs(config, pretrained, corpus), text_folder(corpus, prepared, folder)
+        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show)
         return _Run(config, pretrained, output, text, folder, world, teacher=teacher, show=show).go()
 
 
@@ -99,18 +104,8 @@ def prepare_finetuning(
     show: bool = True,
 ) -> PreparedCorpus:
     """The text of a run with this model and these settings, prepared in a folder; nothing is trained."""
-    needs = text_needs(config, pretrained, Output.of(pretrained, config))
-    return prepare_text(config, corpus, Path(folder), heldout=heldout, show=show, **needs)
-
-
-def text_needs(config: FinetuneConfig, pretrained: Pretrained, output: "Output") -> dict[str, Any]:
-    """What a model asks of its text, for `load_text` and `prepare_text`."""
-    return {
-        "tokenizer": own_tokenizer(config, pretrained),
-        "max_characters": pretrained.config.tokens.max_characters,
-        "vocabulary": output.vocabulary,
-        "words": config.softmax_words,
-    }
+    needs = Output.of(pretrained, config).needs(config, pretrained, corpus)
+    return prepare_text(config, corpus, Path(folder), needs, heldout=heldout, show=show)
 
 
 def own_tokenizer(config: FinetuneConfig, pretrained: Pretrained) -> Tokenizer:
@@ -163,6 +158,15 @@ class Output:
                 "words; expected more (elmokit convert --softmax-words keeps fewer)"
             )
         return cls(config.output(), vocabulary, SoftmaxTensors(kept.weight[order], kept.bias[order]), order)
+
+    def needs(self, config: FinetuneConfig, pretrained: Pretrained, corpus: Corpus | None) -> TextNeeds:
+        """What the text must have to train the model with this output layer."""
+        return TextNeeds(
+            tokenizer=own_tokenizer(config, pretrained) if corpus is None else corpus.tokenizer,
+            max_characters=pretrained.config.tokens.max_characters,
+            vocabulary=self.vocabulary,
+            words=config.softmax_words,
+        )
 
     def grown(self, words: int) -> "Output":
         """With room for this many words: new ones stand after the model's own."""

@@ -10,7 +10,7 @@ run/model/           the best model so far, ready for use
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,9 @@ def pretrain(
     given = {} if teacher is None else {"teacher": digest_model(teacher)}
     with World.joined(device) as world, claimed(folder, config, world, **given):
         tokenizer = load_tokenizer(config.tokenizer) if corpus is None else corpus.tokenizer
+        needs = TextNeeds(tokenizer=tokenizer, max_characters=config.max_characters)
         place = text_folder(corpus, prepared, folder)
-        text = load_text(config, corpus, place, world, tokenizer=tokenizer, heldout=heldout, show=show)
+        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show)
         codec, dtype = codec_spec(config, text), training_dtype(config, world.device)
         shape = config.model(n_words=len(text.vocabulary))
         if teacher is not None:
@@ -146,29 +147,29 @@ def _check_settings(folder: Path, config: PretrainConfig, given: dict[str, str])
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextNeeds:
+    """What a model asks of its text."""
+
+    tokenizer: Tokenizer
+    max_characters: int
+    vocabulary: Vocabulary | None = None  # words that come first
+    words: int = 0  # how many there may be in all; 0: those, and no others
+
+
 def load_text(
     config: PretrainConfig,
     corpus: Corpus | None,
     folder: Path,
     world: World,
+    needs: TextNeeds,
     *,
-    tokenizer: Tokenizer,
     heldout: Corpus | None,
     show: bool,
-    max_characters: int | None = None,
-    vocabulary: Vocabulary | None = None,
-    words: int = 0,
 ) -> PreparedCorpus:
-    """The text as numbers; the first process makes it, the others wait for it.
-
-    `vocabulary` are words that come first; others only if `words`, which is how many there may be in all, says so.
-    """
+    """The text as numbers; the first process makes it, the others wait for it."""
     if world.leads:
-        text = prepare_text(
-            config, corpus, folder,
-            tokenizer=tokenizer, heldout=heldout, show=show,
-            max_characters=max_characters, vocabulary=vocabulary, words=words,
-        )  # fmt: skip
+        text = prepare_text(config, corpus, folder, needs, heldout=heldout, show=show)
     world.wait()
     return text if world.leads else PreparedCorpus.open(folder)
 
@@ -184,26 +185,25 @@ def prepare_text(
     config: PretrainConfig,
     corpus: Corpus | None,
     folder: Path,
+    needs: TextNeeds,
     *,
-    tokenizer: Tokenizer,
     heldout: Corpus | None,
     show: bool,
-    max_characters: int | None = None,
-    vocabulary: Vocabulary | None = None,
-    words: int = 0,
 ) -> PreparedCorpus:
     """The corpus as numbers in `folder`; without one, what was prepared there, if its words and tokenizer are right."""
     if corpus is None:
-        text = _given_text(config, folder, tokenizer=tokenizer, heldout=heldout, vocabulary=vocabulary, words=words)
+        if heldout is not None:
+            raise InputError("a held-out corpus goes with a corpus; prepared text has its held-out part already")
+        text = _given_text(config, folder, needs)
         if show:
             describe(text)
         return text
     plan = CorpusPlan(
-        vocab_size=(words or None) if vocabulary else config.vocab_size,
-        min_count=1 if vocabulary else config.min_count,
-        vocabulary=vocabulary,
+        vocab_size=(needs.words or None) if needs.vocabulary else config.vocab_size,
+        min_count=1 if needs.vocabulary else config.min_count,
+        vocabulary=needs.vocabulary,
         heldout=heldout if heldout is not None else config.heldout,
-        max_characters=max_characters or config.max_characters,
+        max_characters=needs.max_characters,
     )
     columns = (TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Bar(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
@@ -218,22 +218,12 @@ def prepare_text(
     return text
 
 
-def _given_text(
-    config: PretrainConfig,
-    folder: Path,
-    *,
-    tokenizer: Tokenizer,
-    heldout: Corpus | None,
-    vocabulary: Vocabulary | None,
-    words: int,
-) -> PreparedCorpus:
-    if heldout is not None:
-        raise InputError("a held-out corpus goes with a corpus; prepared text has its held-out part already")
+def _given_text(config: PretrainConfig, folder: Path, needs: TextNeeds) -> PreparedCorpus:
     text = PreparedCorpus.open(folder)
-    found, own = text.vocabulary.words, vocabulary.words if vocabulary else ()
-    most = (words or len(own)) if own else config.vocab_size
+    found, own = text.vocabulary.words, needs.vocabulary.words if needs.vocabulary else ()
+    most = (needs.words or len(own)) if own else config.vocab_size
     if len(found) > most:
-        asked = ("softmax_words" if words else "the model") if own else "vocab_size"
+        asked = ("softmax_words" if needs.words else "the model") if own else "vocab_size"
         raise ConfigError(
             f"{folder}: was prepared with a vocabulary of {len(found):,} words, but {asked} has {most:,}; give the "
             "settings that it was prepared with, or prepare it again"
@@ -242,7 +232,7 @@ def _given_text(
         raise ConfigError(
             f"{folder}: its vocabulary does not begin with the words that the model predicts; prepare it for this model"
         )
-    cut = text.tokenizer
+    cut, tokenizer = text.tokenizer, needs.tokenizer
     if cut != (tokenizer.name, tokenizer.version):
         raise ConfigError(
             f"{folder}: was cut by the tokenizer {cut.name!r} version {cut.version}, but this run has "
