@@ -17,9 +17,10 @@ import torch
 
 from elmokit import Elmo
 from elmokit.compat.allennlp import ElmoEmbedder
+from elmokit.errors import InputError
 from elmokit.lm import LanguageModel
 from elmokit.pretrain import trainer as trainer_module
-from elmokit.pretrain.config import PretrainConfig
+from elmokit.pretrain.config import PretrainConfig, load_config
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
 from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.journal import Journal, duration
@@ -213,15 +214,20 @@ def test_text_prepared_elsewhere_trains_the_same_model(tmp_path: Path) -> None:
     runs.assert_same_run(tmp_path / "usual", tmp_path / "here")
     for changed, why in [
         ({"vocab_size": 50, "prepared": ready}, "but vocab_size has 50"),
-        ({}, "there is no text to train on"),
+        ({}, "no text was given; name a corpus, or with --prepared"),
     ]:
         ended = runs.run_here(runs.pretraining(output=tmp_path / "other", **changed))
         assert ended.status == 2
         assert why in ended.said
-    for words, why in [(["--plan"], "--plan counts a text"), (["--prepare-only"], "--prepare-only needs a corpus")]:
-        ended = runs.run_here([*runs.pretraining(output=tmp_path / "other"), *words])
+    for mode in ("--plan", "--prepare-only"):
+        ended = runs.run_here([*runs.pretraining(output=tmp_path / "other", prepared=ready), mode])
         assert ended.status == 2
-        assert why in ended.said
+        assert "no text was given; name a corpus\n" in ended.said
+    ended = runs.run_here([*runs.pretraining(text, output=tmp_path / "other"), "--prepare-only"])
+    assert ended.status == 2
+    assert "say where with --prepared FOLDER" in ended.said
+    with pytest.raises(InputError, match="there is no text to train on"):
+        pretrain(load_config("tiny"), None, tmp_path / "other")
 
 
 def test_early_stop_keeps_the_best_and_stays_stopped(text: Path, tmp_path: Path) -> None:

@@ -75,25 +75,28 @@ def pretrain_command(
     The defaults below are those of the preset medium.
     """
     settings = load_config(preset, file=config, flags=flags)
-    if plan and not corpus:
-        raise InputError("--plan counts a text; give a corpus")
+    folder = run_folder(output, corpus, prepared, needed=not (plan or prepare_only))
     from elmokit.pretrain import command  # torch loads here, once the settings are sound
 
-    if plan and corpus:
-        command.show_plan(settings, corpus, device=device)
+    if plan:
+        command.show_plan(settings, corpus or (), device=device)
     elif prepare_only:
-        command.prepare_only(settings, corpus, prepared, heldout=heldout_corpus, show=not quiet)
+        command.prepare_only(settings, corpus or (), prepared, heldout=heldout_corpus, show=not quiet)
     else:
         command.start_pretraining(
-            settings, corpus, run_folder(output),
+            settings, corpus, folder,
             heldout=heldout_corpus, prepared=prepared, teacher=teacher, device=device, show=not quiet,
         )  # fmt: skip
 
 
-def run_folder(output: Path | None) -> Path:
-    if output is None:
+def run_folder(output: Path | None, corpus: list[str] | None, prepared: Path | None, *, needed: bool) -> Path:
+    """The folder of a run, if one is needed, with its text; without a run, a text is a corpus."""
+    if not corpus and (prepared is None or not needed):
+        more = ", or with --prepared FOLDER text that was prepared before" if needed else ""
+        raise InputError(f"no text was given; name a corpus{more}")
+    if output is None and needed:
         raise InputError("no folder for the run was given; say where with -o FOLDER")
-    return output
+    return output or Path()
 
 
 def finetune_command(
@@ -129,16 +132,17 @@ def finetune_command(
     same command resumes it.
     """
     settings = load_finetune_config(file=config, flags=flags)
+    folder = run_folder(output, corpus, prepared, needed=not prepare_only)
     from elmokit.pretrain import command  # torch loads here, once the settings are known to be sound
 
     if prepare_only:
         command.prepare_only(
-            settings, corpus, prepared,
+            settings, corpus or (), prepared,
             model=model, heldout=heldout_corpus, new_softmax=new_softmax, show=not quiet,
         )  # fmt: skip
     else:
         command.start_finetuning(
-            settings, model, corpus, run_folder(output),
+            settings, model, corpus, folder,
             heldout=heldout_corpus, prepared=prepared, new_softmax=new_softmax, teacher=teacher, device=device,
             show=not quiet,
         )  # fmt: skip

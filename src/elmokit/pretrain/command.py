@@ -57,7 +57,7 @@ def start_pretraining(
 
 def prepare_only(
     config: PretrainConfig,
-    paths: Sequence[str] | None,
+    paths: Sequence[str],
     folder: Path | None,
     *,
     model: str | None = None,
@@ -66,8 +66,8 @@ def prepare_only(
     show: bool = True,
 ) -> None:
     """Prepares text for runs elsewhere: for new models, or for fine-tuning `model` (None: the bundled one)."""
-    if not paths or folder is None:
-        raise InputError("--prepare-only needs a corpus, and with --prepared FOLDER a place for what it makes of it")
+    if folder is None:
+        raise InputError("--prepare-only needs a place for what it makes of the text; say where with --prepared FOLDER")
     if isinstance(config, FinetuneConfig):
         pretrained = load_pretrained(model, softmax=not new_softmax)
         tokenizer = own_tokenizer(config, pretrained)
