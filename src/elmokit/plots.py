@@ -18,6 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 SUFFIXES = (".html", ".svg", ".pdf", ".png", ".json")
+ROOM = {"left": 30, "right": 30, "top": 5, "bottom": 5}  # for letters that are wider where a picture is shown
 # Distinct for the colour-blind, and of different lightness, so that print keeps them apart.
 COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f")
 STAR = "M0,-1L.23,-.33L.95,-.31L.36,.12L.59,.81L0,.38L-.59,.81L-.36,.12L-.95,-.31L-.23,-.33Z"
@@ -345,4 +346,5 @@ def _titled(chart: Any, title: str, subtitle: Sequence[str] = ()) -> Any:
     if title or subtitle:
         shown = {"subtitle": list(subtitle)} if subtitle else {}
         chart = chart.properties(title=alt.TitleParams(title, anchor="start", **shown))
-    return chart.configure_view(stroke=None).configure_axis(labelLimit=320, grid=True, gridColor="#eeeeee")
+    styled = chart.configure_view(stroke=None).configure_axis(labelLimit=320, grid=True, gridColor="#eeeeee")
+    return styled.configure(padding=ROOM)
