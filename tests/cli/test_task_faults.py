@@ -122,18 +122,23 @@ def test_files_that_are_gone_are_told(cli: Cli, data: Path, model_folder: Path) 
     assert not (data / "model").exists()
 
 
-def test_two_ablations_into_one_folder(cli: Cli, process: Process, data: Path, model_folder: Path) -> None:
+def test_two_ablations_share_a_folder(process: Process, data: Path, model_folder: Path) -> None:
     output = data / "ablation"
-    more = ["--variants", "none", "--seeds", 2, "--shares", 100, *options(epochs=10, patience=10)]
+    more = ["--variants", "none", "--seeds", 2, "--shares", 100, *options(epochs=30, patience=30)]
     arguments = ["ablate", *command(data, model_folder, output, *more)[1:]]
-    running = process(*arguments)
-    wait_for(output / "running" / "none-100pct-seed1" / "checkpoint.pt", running)
-    second = cli(*arguments)
-    assert (second.code, "another process is training into it" in second.err) == (2, True), second.err
-    assert "resumes an unfinished run" in stopped(running, signal.SIGTERM)[-1]
-    finished = cli(*arguments)
-    assert finished.code == 0, finished.err
+    first = process(*arguments)
+    wait_for(output / "running" / "none-100pct-seed1" / "checkpoint.pt", first)
+    first.send_signal(signal.SIGSTOP)  # it holds its cell and does nothing
+    second = process(*arguments)
+    wait_for(output / "cells" / "none-100pct-seed2.json", second)
+    first.kill()
+    first.communicate()
+    _, said = second.communicate(timeout=180)
+    assert second.returncode == 0, said
+    told = said.decode()
+    assert "cell 2 of 2: none, 100% of the data, seed 2" in told.split("cell 1 of 2")[0]
+    assert "resuming after epoch" in told.split("cell 1 of 2")[1]  # what the other had trained is not lost
     assert sorted(path.name for path in (output / "cells").iterdir()) == [
         *("none-100pct-seed1.json", "none-100pct-seed2.json"),
     ]
-    assert not (output / "lock").exists()
+    assert not list((output / "running").iterdir())
