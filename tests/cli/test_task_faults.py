@@ -109,10 +109,31 @@ def test_a_full_disk_when_a_model_is_saved(cli: Cli, data: Path, model_folder: P
     assert (full.returncode, full.stderr.count("cannot be written")) == (2, 1), full.stderr
     assert not (data / "other" / "config.json").exists()
     assert {path.name: path.read_bytes() for path in output.iterdir()} == whole
-    full = on_a_full_disk(100, "apply", output, data / "train.txt", "-o", data / "found.jsonl")
-    assert full.returncode == 2, full.stderr
-    assert f"{data / 'found.jsonl'}: cannot be written" in full.stderr
-    assert not (data / "found.jsonl").exists()
+    for room in (100, 1000):  # too little for what the run says of itself, and for what it finds
+        full = on_a_full_disk(room, "apply", output, data / "train.txt", "-o", data / "found.jsonl")
+        assert full.returncode == 2, full.stderr
+        assert f"{data / 'found.jsonl.partial'}: cannot be written" in full.stderr
+        assert not (data / "found.jsonl").exists()
+    assert cli("apply", output, data / "train.txt", "-o", data / "found.jsonl").code == 0
+    assert not (data / "found.jsonl.partial").exists()
+
+
+def test_a_model_at_work_is_stopped_and_resumed(cli: Cli, process: Process, data: Path, model_folder: Path) -> None:
+    model, text, output = data / "model", data / "text.txt", data / "found.jsonl"
+    assert cli(*command(data, model_folder, model, *options(epochs=1))).code == 0
+    text.write_text("Ann sees the cat and Bob .\n" * 60_000, encoding="utf-8")
+    running = process("apply", model, text, "-o", output)
+    log = data / "found.jsonl.partial" / "records.bin"
+    wait_for(log, running)
+    end = time.monotonic() + 120
+    while not log.stat().st_size and time.monotonic() < end:
+        time.sleep(0.01)
+    assert "resumes an unfinished run" in stopped(running, signal.SIGTERM)[-1]
+    assert not output.exists()
+    done = cli("apply", model, text, "-o", output)
+    assert done.code == 0, done.err
+    assert f"{output}: resuming after " in done.err
+    assert output.read_text(encoding="utf-8").count("\n") == 60_000
 
 
 def test_files_that_are_gone_are_told(cli: Cli, data: Path, model_folder: Path) -> None:

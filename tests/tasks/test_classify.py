@@ -137,7 +137,7 @@ def test_tables_and_json_lines(tmp_path: Path, name: str) -> None:
     assert [e.label for e in examples] == ["yes", "no"]
     assert TASK.training_examples(path, SMALL) == examples
     if name != "data.txt":
-        plainly = TASK.read_text(path, SMALL, load_tokenizer("whitespace"))
+        plainly = list(TASK.read_text(path, SMALL, load_tokenizer("whitespace")))
         assert plainly[0].sentence.tokens == ("It", "works,", "well.")
         assert plainly[0].label is None
 

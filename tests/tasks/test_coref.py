@@ -96,7 +96,7 @@ def test_files_without_clusters(tmp_path: Path) -> None:
     (text,) = COREF.read_text(tmp_path / "a.txt", COREF.settings, ENGLISH)
     assert text.words[:4] == ("Ann", "saw", "her", "dog")
     assert [len(d) for d in COREF.read_text(tmp_path / "b.jsonl", COREF.settings, ENGLISH)] == [6, 2]
-    assert COREF.read_text(tmp_path / "c.conll", COREF.settings, ENGLISH)[0].words == documents()[0].words
+    assert next(COREF.read_text(tmp_path / "c.conll", COREF.settings, ENGLISH)).words == documents()[0].words
     assert read_coref(tmp_path / "c.conll")[0].clusters == documents()[0].clusters
 
 

@@ -146,7 +146,7 @@ def test_files_to_be_answered(tmp_path: Path) -> None:
         assert (cut.passage.tokens, cut.cut) == (("Oil", "was", "dear"), 1)
     lines.write_text('{"passage": "Oil was dear."}\n')
     with pytest.raises(FormatError, match=r"a\.jsonl, line 1: has no field 'question'"):
-        QA.read_text(lines, SMALL, ENGLISH)
+        list(QA.read_text(lines, SMALL, ENGLISH))
 
 
 def test_training_leaves_out_what_was_cut_off(tmp_path: Path) -> None:

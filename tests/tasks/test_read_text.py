@@ -29,6 +29,7 @@ def test_texts_of_parquet(name: str, text: str, tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"text": [text, text]}), tmp_path / "text.parquet")
     (tmp_path / "text.txt").write_text(f"{text}\n" * 2, encoding="utf-8")
     task = load_task(name)
-    found, expected = (task.read_text(tmp_path / f"text.{end}", task.settings, ENGLISH) for end in ("parquet", "txt"))
+    files = (tmp_path / f"text.{end}" for end in ("parquet", "txt"))
+    found, expected = (list(task.read_text(path, task.settings, ENGLISH)) for path in files)
     assert [one.sentences[0].tokens for one in found] == [one.sentences[0].tokens for one in expected]
     assert len(found) == 2

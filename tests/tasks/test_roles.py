@@ -168,11 +168,11 @@ def test_files_to_be_labelled(tmp_path: Path) -> None:
     for path in (lines, columns, text):
         (found,) = ROLES.read_text(path, SMALL, ENGLISH)
         assert (found.sentence.tokens, found.predicate) == (("Mary", "sold", "it"), 1)
-    assert ROLES.read(columns, SMALL) == read_propositions(columns)
+    assert ROLES.read(columns, SMALL) == list(read_propositions(columns))
     text.write_text("Nothing here.\n")
-    assert ROLES.read_text(text, SMALL, ENGLISH) == []
+    assert list(ROLES.read_text(text, SMALL, ENGLISH)) == []
     with pytest.raises(InputError, match="no predicate is marked in 'Nothing here"):
-        ROLES.read_text(text, SMALL, UNICODE)
+        list(ROLES.read_text(text, SMALL, UNICODE))
 
 
 def test_the_configuration_rebuilds_the_network() -> None:

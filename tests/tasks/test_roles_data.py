@@ -44,7 +44,7 @@ def test_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     two = {"words": ["Go"], "frames": [{"verb": 0, "tags": ["B-V"], "frame": "go.01"}], "id": "x"}
     path.write_text("\n".join(map(json.dumps, [GOOD, {"words": ["No", "verbs"], "frames": []}, two])))
-    found = read_propositions(path)
+    found = list(read_propositions(path))
     assert found == [
         Proposition(Sentence.of(["Mary", "sold", "it"]), 1, ("B-ARG0", "B-V", "B-ARG1")),
         Proposition(Sentence.of(["Go"]), 0, ("B-V",), "go.01"),
@@ -72,20 +72,20 @@ def test_malformed_records_are_refused_with_their_line(tmp_path: Path, record: A
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(GOOD)}\n{json.dumps(record)}\n")
     with pytest.raises(FormatError, match=message) as caught:
-        read_propositions(path)
+        list(read_propositions(path))
     assert "a.jsonl, line 2" in str(caught.value)
 
 
 def test_labels_may_be_missing_where_none_are_needed(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"words": ["Mary", "left"], "frames": [{"verb": 1}]}')
-    assert read_propositions(path, labelled=False) == [Proposition(Sentence.of(["Mary", "left"]), 1)]
+    assert list(read_propositions(path, labelled=False)) == [Proposition(Sentence.of(["Mary", "left"]), 1)]
 
 
 def test_conll_2005_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text(CONLL_2005)
-    sat, slept = read_propositions(path, predicate_column=2)
+    sat, slept = list(read_propositions(path, predicate_column=2))
     assert sat.sentence.tokens == ("The", "cat", "which", "sat", "down", "slept")
     assert (sat.predicate, sat.lemma) == (3, "sit")
     assert sat.tags == ("B-A0", "I-A0", "B-R-A0", "B-V", "O", "O")
@@ -95,7 +95,7 @@ def test_conll_2005_columns(tmp_path: Path) -> None:
 def test_conll_2012_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.gold_conll"
     path.write_text(CONLL_2012)
-    said, go = read_propositions(path)
+    said, go = list(read_propositions(path))
     assert said.sentence.tokens == ("She", "said", "go")
     assert [p.predicate for p in (said, go)] == [1, 2]
     assert said.tags == ("B-ARG0", "I-ARG0", "B-V")
@@ -118,7 +118,7 @@ def test_malformed_columns_are_refused_with_their_line(tmp_path: Path, old: str,
     path = tmp_path / "a.conll"
     path.write_text(CONLL_2005.replace(old, new))
     with pytest.raises(FormatError, match=message):
-        read_propositions(path, predicate_column=2)
+        list(read_propositions(path, predicate_column=2))
 
 
 @given(cuts=st.lists(st.tuples(st.sampled_from(["A0", "C-A1", "R-AM-TMP", None]), st.integers(1, 3)), min_size=1))
@@ -131,7 +131,7 @@ def test_columns_are_read_as_they_were_written(tmp_path_factory: pytest.TempPath
     written = Proposition(Sentence.of(f"w{k}" for k in range(at)), at // 2, tags, "be")
     path = tmp_path_factory.mktemp("roles") / "a.conll"
     path.write_text(write_columns(written, tags) * 2)
-    assert read_propositions(path) == [written, written]
+    assert list(read_propositions(path)) == [written, written]
 
 
 def test_marked_text_points_back_into_the_text() -> None:
@@ -150,6 +150,6 @@ def test_marked_text_points_back_into_the_text() -> None:
 
 
 def test_the_evaluation_sentences(shared: Path) -> None:
-    found = read_propositions(shared / "eval/roles-ewt/dev.jsonl.xz")
+    found = list(read_propositions(shared / "eval/roles-ewt/dev.jsonl.xz"))
     assert len(found) == 4963
     assert all(p.tags is not None and p.tags[p.predicate] == "B-V" for p in found)

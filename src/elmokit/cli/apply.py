@@ -1,11 +1,16 @@
 """`elmokit apply`: a task model at work on text, on the screen or into a file."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elmokit.cli.flags import OLD_ENCODER, AllowOtherEncoder, Device, Json, MovedEncoderOption, old_spellings
+
+if TYPE_CHECKING:
+    from elmokit.formats import ReadReport
+    from elmokit.tasks.saved import TaskModel
 
 
 @old_spellings(OLD_ENCODER)
@@ -30,6 +35,9 @@ def apply(
     conll_output: Annotated[
         bool, typer.Option("--conll", help="Print CoNLL columns, for tasks that have them.")
     ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Delete what an unfinished run left and start again.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
     """Run a task model on text.
@@ -43,54 +51,78 @@ def apply(
     that comes with elmokit (`elmokit models` lists them), unless a folder of that name is here. JSON has one object
     per example (for most tasks, a sentence), with its text. Offsets are in characters, from the beginning of the text
     or line.
-    """
-    from json import dumps
 
-    from elmokit._terminal import Console
+    Input may be of any size: it is read, worked on and printed part by part. A file (-o) appears when it is complete,
+    and the same command resumes a run that was stopped.
+    """
     from elmokit.cli.inputs import is_source, one_thread
-    from elmokit.cli.progress import counting
-    from elmokit.cli.show import count, echo_text, print_json
+    from elmokit.cli.progress import embedding, tell_counts
+    from elmokit.cli.show import count
     from elmokit.errors import InputError
-    from elmokit.formats import expand_inputs
-    from elmokit.formats.atomic import write_text
-    from elmokit.formats.resumable import disk_errors
-    from elmokit.formats.streams import mend
+    from elmokit.formats import ReadReport
+    from elmokit.tasks.apply import check_columns, check_target, write_predictions
     from elmokit.tasks.saved import TaskModel
 
+    if output is not None and (json_output or conll_output):
+        raise InputError("--json and --conll print what is found, -o writes it to a file; give one of them")
     if json_output and conll_output:
         raise typer.BadParameter("give one of --json and --conll")
-    sources = [(argument, is_source(argument)) for argument in inputs]  # a wrong name is an error before a model loads
-    if output is not None and output.suffix not in (".jsonl", ".conll"):
-        raise InputError(f"{output}: expected a name that ends in .jsonl or .conll")
-    with one_thread(wanted=not any(is_file for _, is_file in sources)):
+    sources = [is_source(argument) for argument in inputs]  # a wrong name is an error before a model loads
+    if output is not None:
+        check_target(output)
+    with one_thread(wanted=not any(sources)):
         loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
             folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
         )
-        task, examples = loaded.task, []
-        for argument, is_file in sources:
-            if not is_file:
-                examples += task.from_text(mend(argument)[0], loaded.tokenizer)
-                continue
-            for source in expand_inputs([argument]):
-                examples += task.read_text(source, loaded.setup.settings, loaded.tokenizer)
-        with counting("working, examples") as told:
-            found = list(zip(examples, loaded.predict_examples(examples, told=told), strict=True))
-    if not found:
+        task, read = loaded.task, ReadReport()
+        examples = _read(loaded, inputs, read)
+        if output is None:
+            if conll_output:
+                check_columns(task)
+            done = _print(loaded, examples, json_output=json_output, conll_output=conll_output)
+        else:
+            with embedding(inputs, output, read, what="working", unit=task.unit) as told:
+                done = write_predictions(loaded, examples, output, restart=restart, told=told).sentences
+            typer.echo(f"{output}: {count(done, 'example')}", err=True)
+    tell_counts([("bytes that are not UTF-8", read.bad_bytes, "read as U+FFFD")])
+    if not done:
         typer.echo(f"the input held no {task.unit}", err=True)
-    if json_output:
-        print_json(task.record(example, prediction) for example, prediction in found)
-    elif conll_output:
-        echo_text("".join(task.conll(example, prediction) for example, prediction in found), nl=False)
-    elif output is None:
-        console = Console(highlight=False, soft_wrap=True)
-        for example, prediction in found:
-            console.print(task.show(example, prediction))
-    if output is None:
-        return
-    if output.suffix == ".conll":
-        lines = [task.conll(example, prediction) for example, prediction in found]
-    else:
-        lines = [dumps(task.record(e, p), ensure_ascii=False) + "\n" for e, p in found]
-    with disk_errors(output):
-        write_text(output, "".join(lines))
-    typer.echo(f"{output}: {count(len(found), 'example')}", err=True)
+
+
+def _read(model: "TaskModel[Any, Any]", inputs: list[str], read: "ReadReport") -> Iterator[Any]:
+    """The examples of all arguments, in order."""
+    from elmokit.cli.inputs import is_source
+    from elmokit.formats import expand_inputs
+    from elmokit.formats.streams import mend
+
+    for argument in inputs:
+        if is_source(argument):
+            for source in expand_inputs([argument]):
+                yield from model.task.read_text(source, model.setup.settings, model.tokenizer, report=read)
+            continue
+        text, bad = mend(argument)
+        read.bad_bytes += bad
+        read.consumed += len(argument)
+        yield from model.task.from_text(text, model.tokenizer)
+
+
+def _print(model: "TaskModel[Any, Any]", examples: Iterator[Any], *, json_output: bool, conll_output: bool) -> int:
+    """Prints what is found, part by part; how many examples there were."""
+    from elmokit._terminal import Console
+    from elmokit.cli.progress import counting
+    from elmokit.cli.show import echo_text, print_json
+    from elmokit.tasks.apply import cut_examples
+
+    task, console, done = model.task, Console(highlight=False, soft_wrap=True), 0
+    for part in cut_examples(examples):
+        with counting(f"working, {task.unit}") as told:  # gone again before anything is printed
+            found = list(zip(part, model.predict_examples(part, told=told), strict=True))
+        if json_output:
+            print_json(task.record(example, prediction) for example, prediction in found)
+        elif conll_output:
+            echo_text("".join(task.conll(example, prediction) for example, prediction in found), nl=False)
+        else:
+            for example, prediction in found:
+                console.print(task.show(example, prediction))
+        done += len(found)
+    return done

@@ -52,8 +52,10 @@ class Report(Protocol):
 
 
 @contextmanager
-def embedding(inputs: Sequence[str], output: Path, read: "ReadReport") -> Iterator[Callable[[Report], None]]:
-    """A bar while inputs are embedded: share done, sentences, their rate, time left.
+def embedding(
+    inputs: Sequence[str], output: Path, read: "ReadReport", *, what: str = "embedding", unit: str = "sentences"
+) -> Iterator[Callable[[Report], None]]:
+    """A bar while inputs are embedded, or worked on otherwise: share done, sentences, their rate, time left.
 
     What this gives is called when the work begins and after each part. An unfinished run says where it resumes; what it
     had done counts for the share, but not for rate and time left.
@@ -67,7 +69,7 @@ def embedding(inputs: Sequence[str], output: Path, read: "ReadReport") -> Iterat
     total = measure_inputs(inputs)  # bytes
     console = Console(stderr=True)
     share = () if total is None else (BarColumn(), TaskProgressColumn())
-    columns = TextColumn("embedding"), *share, TextColumn("{task.fields[pace]}")
+    columns = TextColumn(what), *share, TextColumn("{task.fields[pace]}")
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total, pace="")
         begin = time.monotonic(), 0, 0
@@ -78,9 +80,9 @@ def embedding(inputs: Sequence[str], output: Path, read: "ReadReport") -> Iterat
             if report.sentences <= report.resumed_at:
                 begin = now
             if report.resumed_at and not report.sentences:
-                line = f"{output}: resuming after {report.resumed_at:,} sentences"
+                line = f"{output}: resuming after {report.resumed_at:,} {unit}"
                 typer.echo(line, err=True) if progress.disable else progress.console.print(line, highlight=False)
-            progress.update(task, completed=read.consumed, pace=describe_pace(begin, now, total))
+            progress.update(task, completed=read.consumed, pace=describe_pace(begin, now, total, unit))
 
         yield told
 
@@ -102,10 +104,12 @@ def watched(sentences: "Iterable[Sentence]", text: str, read: "ReadReport") -> "
             yield sentence
 
 
-def describe_pace(begin: tuple[float, int, int], now: tuple[float, int, int], total: int | None) -> str:
+def describe_pace(
+    begin: tuple[float, int, int], now: tuple[float, int, int], total: int | None, unit: str = "sentences"
+) -> str:
     """Sentences done, how many a second, and the time left; each point is (seconds, bytes, sentences)."""
     seconds, consumed, sentences = (b - a for a, b in zip(begin, now, strict=True))
-    parts = [f"{now[2]:,} sentences"]
+    parts = [f"{now[2]:,} {unit}"]
     if seconds > 0 and sentences:
         parts.append(f"{sentences / seconds:,.0f}/s")
         if total is not None and consumed > 0:

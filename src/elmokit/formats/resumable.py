@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from elmokit.batch import cut_stream
 from elmokit.errors import FormatError, InputError
@@ -40,6 +40,7 @@ RECORDS, MANIFEST, LOCK = "records.bin", "manifest.json", "lock"
 HEADER = struct.Struct("<cQI")  # kind, length of the payload, CRC-32 of the payload
 PAYLOAD, SEVERAL, COMMIT = b"S", b"B", b"C"
 COUNT = struct.Struct("<I")  # of the results in one payload, in front of it
+T = TypeVar("T")
 RESTART = "repeat that run to finish it, or start again with --restart (restart=True)"
 
 
@@ -55,12 +56,15 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Some sentences, the position after them, and whether an earlier run has their results on the disk."""
+class Part(Generic[T]):
+    """A part of an input, the position after it, and whether an earlier run has its results on the disk."""
 
-    sentences: Sequence[Sentence]
+    sentences: Sequence[T]  # or whatever the input is made of
     end: Position
     done: bool
+
+
+Chunk = Part[Sentence]
 
 
 def read_chunks(sentences: Iterable[Sentence], *, tokens: int, done: Position, what: str) -> Iterator[Chunk]:
@@ -68,24 +72,40 @@ def read_chunks(sentences: Iterable[Sentence], *, tokens: int, done: Position, w
 
     An input that differs from the earlier run's before `done` is an InputError that begins with `what`.
     """
-    other = InputError(f"{what}: the {done.sentences:,} sentences done there are not those given now; {RESTART}")
-    digest, read = hashlib.blake2b(digest_size=16), 0
     stretches: Iterable[Sequence[Sentence]] = (
         cut_packed(sentences.blocks(), tokens=tokens)
         if isinstance(sentences, SentenceStream)
         else cut_stream(sentences, tokens=tokens)
     )
+    return follow(stretches, _tell, done=done, what=what)
+
+
+def _tell(sentences: Sequence[Sentence], update: Callable[[bytes], object]) -> None:
+    if isinstance(sentences, Packed):
+        sentences.tell(update)
+    else:
+        for sentence in sentences:
+            update(telling(sentence))
+
+
+def follow(
+    stretches: Iterable[Sequence[T]],
+    tell: Callable[[Sequence[T], Callable[[bytes], object]], None],
+    *,
+    done: Position,
+    what: str,
+    unit: str = "sentences",
+) -> Iterator[Part[T]]:
+    """The parts of an input; `tell` hands over what a digest of a stretch is made of."""
+    other = InputError(f"{what}: the {done.sentences:,} {unit} done there are not those given now; {RESTART}")
+    digest, read = hashlib.blake2b(digest_size=16), 0
     for chunk in stretches:
-        if isinstance(chunk, Packed):
-            chunk.tell(digest.update)
-        else:
-            for sentence in chunk:
-                digest.update(telling(sentence))
+        tell(chunk, digest.update)
         begin, read = read, read + len(chunk)
         # The earlier input ended inside, or its chunks were others, or it was other input.
         if begin < done.sentences < read or (read == done.sentences and digest.hexdigest() != done.digest):
             raise other
-        yield Chunk(chunk, Position(read, digest.hexdigest()), read <= done.sentences)
+        yield Part(chunk, Position(read, digest.hexdigest()), read <= done.sentences)
     if read < done.sentences:
         raise other
 
@@ -167,9 +187,10 @@ def open_log(
                 unrecorded = tuple(key for key in later if key not in earlier)
                 _compare(earlier, {key: run[key] for key in run if key not in unrecorded}, folder)
             else:
-                file.truncate(0)
-                os.fsync(file.fileno())  # or old results could come back under the new settings after a power failure
-                write_text(manifest, json.dumps(run, indent=2))
+                with disk_errors(folder):
+                    file.truncate(0)
+                    os.fsync(file.fileno())  # or old results could come back under new settings after a power failure
+                    write_text(manifest, json.dumps(run, indent=2))
             yield Log(folder, file, unrecorded, crc)
         finally:
             with contextlib.suppress(OSError):  # what was not committed does not count, and may not fit on the disk

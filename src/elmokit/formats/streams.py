@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from dataclasses import field as dataclass_field
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -109,6 +110,16 @@ def read_lines(source: str | Path, *, report: ReadReport | None = None) -> Itera
             report.bad_bytes += bad
             report.blank_lines += not text or text.isspace()
             yield text
+
+
+def look_ahead(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
+    """The lines up to the first that is not blank, and all lines."""
+    head: list[str] = []
+    for line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    return head, chain(head, lines)
 
 
 def start_of_text(head: bytes, name: str) -> bytes:

@@ -107,7 +107,7 @@ class LabelTask(Task[L, ClassPrediction]):
         settings: Any,
         *,
         unlabelled: Tokenizer | None = None,
-    ) -> list[L]:
+    ) -> Iterator[L]:
         """Texts and their labels; without labels where a tokenizer for such is given."""
         records = read_labelled(
             path,
@@ -118,8 +118,8 @@ class LabelTask(Task[L, ClassPrediction]):
             tokenizer=unlabelled or load_tokenizer(settings.tokenizer),
             need_label=unlabelled is None,
         )
-        decided = [record for record in records if record.label is None or record.label != self.undecided]
-        return [self.example(*record.sentences, label=record.label) for record in decided]
+        decided = (record for record in records if record.label is None or record.label != self.undecided)
+        return (self.example(*record.sentences, label=record.label) for record in decided)
 
 
 @dataclass(frozen=True, slots=True)

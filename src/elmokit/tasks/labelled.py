@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +9,7 @@ from elmokit.errors import FormatError
 from elmokit.formats import read_lines
 from elmokit.formats.read import sentence_of
 from elmokit.formats.records import Record, RecordFormat, read_records, unit_of
-from elmokit.formats.streams import source_name, suffix_of
+from elmokit.formats.streams import look_ahead, source_name, suffix_of
 from elmokit.text import Sentence, Tokenizer
 
 SUFFIXES: dict[str, RecordFormat] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -60,11 +59,7 @@ def open_labelled(path: str | Path) -> tuple[RecordFormat | Literal["trees"], It
     lines = read_lines(path)
     if (named := named_format(path)) is not None:
         return named, lines
-    head: list[str] = []
-    for line in lines:
-        head.append(line)
-        if line.strip():
-            break
+    head, lines = look_ahead(lines)
     first = head[-1] if head else ""
     begin = first.lstrip()[:1]
     found: RecordFormat | Literal["trees"] | None = (
@@ -75,7 +70,7 @@ def open_labelled(path: str | Path) -> tuple[RecordFormat | Literal["trees"], It
             f"{source_name(path)}, line {len(head)}: {first[:40]!r} tells no format; expected trees such as "
             f"(3 (2 It) (4 works)), JSON objects, columns between tabs, or a name that ends in .csv, .tsv or .jsonl"
         )
-    return found, chain(head, lines)
+    return found, lines
 
 
 def read_labelled(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from elmokit.config import plain, revive
 from elmokit.errors import ConfigError, ElmokitError, InputError
-from elmokit.formats import format_of, read_lines, read_sentences
+from elmokit.formats import ReadReport, format_of, read_lines, read_sentences
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -140,9 +140,15 @@ class Task(ABC, Generic[E, P]):
         """What examples are sorted by, so that those of a batch have like lengths."""
         return sum(map(len, example.sentences))
 
-    def read_text(self, path: str | Path, settings: Any, tokenizer: Tokenizer) -> list[E]:
-        """The examples of a file without labels: here, of each line of text or sentence of other formats."""
-        return [example for text in read_texts(path, tokenizer) for example in self.from_text(text, tokenizer)]
+    def read_text(
+        self, path: str | Path, settings: Any, tokenizer: Tokenizer, *, report: ReadReport | None = None
+    ) -> Iterator[E]:
+        """The examples of a file without labels, one after the other; `report` is kept up to date.
+
+        Here they are those of each line of text, or of each sentence of other formats.
+        """
+        for text in read_texts(path, tokenizer, report=report):
+            yield from self.from_text(text, tokenizer)
 
     def conll(self, example: E, prediction: P) -> str:
         """The lines of one example in a CoNLL file, for tasks that have such."""
@@ -161,12 +167,13 @@ class Task(ABC, Generic[E, P]):
         return plain(network.config)
 
 
-def read_texts(path: str | Path, tokenizer: Tokenizer) -> Iterator[str]:
+def read_texts(path: str | Path, tokenizer: Tokenizer, *, report: ReadReport | None = None) -> Iterator[str]:
     """The lines of a text file; of any other format that `elmokit embed` reads, the sentences."""
     if format_of(path) == "text":
-        yield from read_lines(path)
+        yield from read_lines(path, report=report)
     else:
-        yield from (sentence.as_text for sentence in read_sentences(path, tokenizer=tokenizer, treebank=True))
+        sentences = read_sentences(path, tokenizer=tokenizer, treebank=True, report=report)
+        yield from (sentence.as_text for sentence in sentences)
 
 
 def two_texts(given: Any) -> tuple[str, str]:

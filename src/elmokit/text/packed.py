@@ -160,7 +160,7 @@ class Packed(Sequence[Sentence]):
             for k, text in enumerate(self.texts or [None] * len(self))
         ]
 
-    def tell(self, update: Callable[[Any], None]) -> None:
+    def tell(self, update: Callable[[Any], object]) -> None:
         """Hands over `telling` of all sentences, in order."""
         if self.ends is not None:
             update(self.told)

@@ -4,7 +4,7 @@ Sentiment in five classes is the paper's use (Peters et al. 2018, section 4): tr
 Stanford Sentiment Treebank's trees, scored on whole sentences.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from rich.markup import escape
 from torch import Tensor
 
 from elmokit.config import setting
-from elmokit.formats import format_of, read_lines, read_sentences
+from elmokit.formats import ReadReport, format_of, read_lines, read_sentences
 from elmokit.formats.streams import source_name
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, LabelTask
 from elmokit.tasks.classify._trees import read_trees
@@ -100,7 +100,7 @@ class Classification(LabelTask[TextExample]):
         if format == "trees":
             trees = read_trees(lines, name=source_name(path))
             return [TextExample(tree.sentence, _sentiment(tree.label)) for tree in trees]
-        return self.read_records(path, lines, format, settings)
+        return list(self.read_records(path, lines, format, settings))
 
     def training_examples(self, path: str | Path, settings: ClassifySettings) -> list[TextExample]:
         """Each distinct phrase of the trees, or whole texts of other files."""
@@ -122,16 +122,17 @@ class Classification(LabelTask[TextExample]):
         """The whole text, also where it is blank."""
         return super().examples(given, tokenizer) or [TextExample(tokenizer.tokenize(given))]
 
-    def read_text(self, path: str | Path, settings: ClassifySettings, tokenizer: Tokenizer) -> list[TextExample]:
+    def read_text(
+        self, path: str | Path, settings: ClassifySettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+    ) -> Iterator[TextExample]:
         """The text column of CSV, TSV and JSON lines, the lines of text, or the sentences of any other format."""
         format = named_format(path)
         if format is None and format_of(path) != "text":
-            return [
-                TextExample(found) for found in read_sentences(path, tokenizer=tokenizer, treebank=True) if len(found)
-            ]
+            sentences = read_sentences(path, tokenizer=tokenizer, treebank=True, report=report)
+            return (TextExample(found) for found in sentences if len(found))
         if format is None:
-            return super().read_text(path, settings, tokenizer)
-        return self.read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
+            return super().read_text(path, settings, tokenizer, report=report)
+        return self.read_records(path, read_lines(path, report=report), format, settings, unlabelled=tokenizer)
 
     def show(self, example: TextExample, prediction: ClassPrediction) -> str:
         return f"{prediction.markup}  {escape(example.sentence.as_text)}"

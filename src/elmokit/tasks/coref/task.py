@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from elmokit.config import Depth, Positive, Rate, Share, Size, plain, setting
-from elmokit.formats import format_of, read_jsonl, read_lines, read_sentences
+from elmokit.formats import ReadReport, format_of, read_jsonl, read_lines, read_sentences
 from elmokit.formats.read import sentence_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.coref.data import read_coref, write_coref
@@ -126,23 +126,24 @@ class Coreference(Task[CorefDocument, Resolved]):
     def answer(self, predictions: list[Resolved]) -> Resolved:
         return predictions[0]
 
-    def read_text(self, path: str | Path, settings: CorefSettings, tokenizer: Tokenizer) -> list[CorefDocument]:
+    def read_text(
+        self, path: str | Path, settings: CorefSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+    ) -> Iterator[CorefDocument]:
         """A text file is one document, a line of JSON lines another each; column files are read without clusters."""
         match format_of(path):
             case "columns":
-                return self.read(path, settings)
+                yield from self.read(path, settings)
             case "jsonl":
-                documents = []
-                for unit in read_jsonl(read_lines(path), name=source_name(path), field="text"):
+                for unit in read_jsonl(read_lines(path, report=report), name=source_name(path), field="text"):
                     if isinstance(unit, str):
-                        documents += self.from_text(unit, tokenizer)
+                        yield from self.from_text(unit, tokenizer)
                     else:
-                        documents.append(CorefDocument("text", place_sentences([sentence_of(unit, tokenizer).tokens])))
-                return documents
+                        yield CorefDocument("text", place_sentences([sentence_of(unit, tokenizer).tokens]))
             case "conllu" | "parquet":
-                sentences = read_sentences(path, tokenizer=tokenizer, treebank=True)
-                return [CorefDocument("text", place_sentences([sentence.tokens for sentence in sentences]))]
-        return self.from_text("\n".join(read_lines(path)), tokenizer)
+                sentences = read_sentences(path, tokenizer=tokenizer, treebank=True, report=report)
+                yield CorefDocument("text", place_sentences([sentence.tokens for sentence in sentences]))
+            case _:
+                yield from self.from_text("\n".join(read_lines(path, report=report)), tokenizer)
 
     def show(self, example: CorefDocument, prediction: Resolved) -> str:
         """The text with its mentions in brackets, each with the number of its cluster; then the clusters."""

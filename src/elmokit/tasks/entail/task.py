@@ -7,7 +7,7 @@ Files are TSV or CSV with a header, or JSON lines; the columns of SICK and SNLI 
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from elmokit.config import Share, Size, setting
 from elmokit.errors import FormatError, InputError
-from elmokit.formats import read_lines
+from elmokit.formats import ReadReport, read_lines
 from elmokit.formats.streams import source_name
 from elmokit.nn.padded import SharedDropout, align, pool_max, pool_mean, run_recurrent
 from elmokit.tasks.classes import ClassPrediction, LabelNetwork, LabelTask
@@ -145,7 +145,7 @@ class PairClassification(LabelTask[PairExample]):
         format, lines = open_labelled(path)
         if format == "trees":
             raise FormatError(f"{source_name(path)}: holds trees, expected a table or JSON lines with pairs of texts")
-        return self.read_records(path, lines, format, settings)
+        return list(self.read_records(path, lines, format, settings))
 
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[PairExample]:
         """Two texts with a tab or " ||| " between them; blank text has none."""
@@ -163,12 +163,14 @@ class PairClassification(LabelTask[PairExample]):
             return self.from_text(given, tokenizer)
         return [pair_of(*two_texts(given), tokenizer)]
 
-    def read_text(self, path: str | Path, settings: PairSettings, tokenizer: Tokenizer) -> list[PairExample]:
+    def read_text(
+        self, path: str | Path, settings: PairSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+    ) -> Iterator[PairExample]:
         """The two text columns of CSV, TSV and JSON lines, whatever else they hold; of any other file its lines."""
         format = named_format(path)
         if format is None:
-            return super().read_text(path, settings, tokenizer)
-        return self.read_records(path, read_lines(path), format, settings, unlabelled=tokenizer)
+            return super().read_text(path, settings, tokenizer, report=report)
+        return self.read_records(path, read_lines(path, report=report), format, settings, unlabelled=tokenizer)
 
     def show(self, example: PairExample, prediction: ClassPrediction) -> str:
         texts = escape(f"{example.first.as_text} ||| {example.second.as_text}")

@@ -8,7 +8,7 @@ learns to find any of them: the loss is the negative log of their starts' summed
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from elmokit.config import Count, Positive, setting
 from elmokit.errors import InputError
-from elmokit.formats import read_lines
+from elmokit.formats import ReadReport, read_lines
 from elmokit.formats.records import read_records, unit_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.classes import part_of
@@ -161,16 +161,20 @@ class QuestionAnswering(Task[Question, Answer]):
     def answer(self, predictions: list[Answer]) -> Answer:
         return predictions[0]
 
-    def read_text(self, path: str | Path, settings: QuestionSettings, tokenizer: Tokenizer) -> list[Question]:
+    def read_text(
+        self, path: str | Path, settings: QuestionSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+    ) -> Iterator[Question]:
         """SQuAD's JSON with or without answers, JSON lines with passage and question, or text as in `from_text`."""
         longest = settings.longest_passage or None
         if ".json" in Path(path).suffixes:
-            return read_squad(path, tokenizer=tokenizer, longest=longest, labelled=False)
+            yield from read_squad(path, tokenizer=tokenizer, longest=longest, labelled=False)
+            return
+        lines = read_lines(path, report=report)
         if named_format(path) == "jsonl":
-            found = _read_records(path, tokenizer)
+            found = _read_records(lines, source_name(path), tokenizer)
         else:
-            found = self.from_text("\n".join(read_lines(path)), tokenizer)
-        return [_cut(example, longest) for example in found]
+            found = iter(self.from_text("\n".join(lines), tokenizer))
+        yield from (_cut(example, longest) for example in found)
 
     def show(self, example: Question, prediction: Answer) -> str:
         question = escape(example.question.as_text)
@@ -241,15 +245,13 @@ def _cut(example: Question, longest: int | None) -> Question:
     return replace(example, passage=passage, cut=len(example.passage) - len(passage))
 
 
-def _read_records(path: str | Path, tokenizer: Tokenizer) -> list[Question]:
-    found: list[Question] = []
-    for record in read_records(read_lines(path), name=source_name(path), format="jsonl"):
+def _read_records(lines: Iterator[str], source: str, tokenizer: Tokenizer) -> Iterator[Question]:
+    for record in read_records(lines, name=source, format="jsonl"):
         named = next((name for name in PASSAGE_FIELDS if name in record.fields), PASSAGE_FIELDS[0])
         passage, question = (unit_of(record.fields, name, record.place) for name in (named, "question"))
         if not isinstance(passage, str) or not isinstance(question, str):
             raise InputError(f"{record.place}: passage and question should be strings")
-        found.append(question_of(passage, question, tokenizer))
-    return found
+        yield question_of(passage, question, tokenizer)
 
 
 QA = QuestionAnswering()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.records import read_records
-from elmokit.formats.streams import mend, read_lines, source_name
+from elmokit.formats.streams import ReadReport, look_ahead, mend, read_lines, source_name
 from elmokit.tasks.labels import Span, convert_tags, read_spans, write_tags
 from elmokit.text import Sentence, Tokenizer, unescape_treebank
 
@@ -54,20 +54,24 @@ class Columns(NamedTuple):
 CONLL_2012 = Columns(word=3, predicate=7, arguments=11, behind=1)
 
 
-def read_propositions(path: str | Path, *, predicate_column: int = 1, labelled: bool = True) -> list[Proposition]:
+def read_propositions(
+    path: str | Path, *, predicate_column: int = 1, labelled: bool = True, report: ReadReport | None = None
+) -> Iterator[Proposition]:
     """All predicates of a file in its order; JSON lines or columns, as its first line tells."""
     name = source_name(path)
-    lines = list(read_lines(path))
-    first = next((line for line in lines if line.strip()), "")
+    head, lines = look_ahead(read_lines(path, report=report))
+    first = head[-1] if head else ""
     if first.lstrip().startswith("{"):
-        return list(_from_records(lines, name, labelled=labelled))
-    if first.startswith("#begin document"):
-        return list(_from_columns(lines, name, CONLL_2012))
-    return list(_from_columns(lines, name, Columns(0, predicate_column, predicate_column + 1, 0)))
+        yield from _from_records(lines, name, labelled=labelled)
+    else:
+        usual = Columns(0, predicate_column, predicate_column + 1, 0)
+        yield from _from_columns(lines, name, CONLL_2012 if first.startswith("#begin document") else usual)
 
 
 def read_marked(text: str, tokenizer: Tokenizer) -> list[Proposition]:
     """The predicates of running text: words between asterisks, which are not read; offsets lead into the `text`."""
+    if not _MARKED.search(text):
+        return []
     kept: list[int] = []  # the place in `text` of every character that is read
     marked: list[tuple[int, int]] = []  # where predicates stand in what is read
     at = 0

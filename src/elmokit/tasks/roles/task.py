@@ -8,9 +8,10 @@ The network does not look for predicates. Text marks them by asterisks; in Engli
 that the ready-made model `pos` finds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from elmokit.config import Depth, Share, Size, check, setting
 from elmokit.errors import InputError
-from elmokit.formats import format_of
+from elmokit.formats import ReadReport, format_of
 from elmokit.nn.crf import Allowed, Crf
 from elmokit.nn.highway_lstm import HighwayLstm, HighwayLstmConfig
 from elmokit.tasks.classes import part_of
@@ -35,6 +36,7 @@ from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 from elmokit.weights.bundled import bundled_task
 
+TEXTS = 256  # whose predicates are found at a time
 MARKS = "put asterisks around each predicate: Mary *sold* her car"
 
 
@@ -156,7 +158,7 @@ class SemanticRoles(Task[Proposition, Roles]):
     quick: Mapping[str, Any] = {"hidden": 100, "batch_size": 40, "max_train": 12000, "epochs": 8, "patience": 3}
 
     def read(self, path: str | Path, settings: RoleSettings) -> list[Proposition]:
-        return read_propositions(path, predicate_column=settings.predicate_column)
+        return list(read_propositions(path, predicate_column=settings.predicate_column))
 
     def new_network(
         self, train: Sequence[Proposition], features: WordFeaturesConfig, settings: RoleSettings
@@ -184,12 +186,29 @@ class SemanticRoles(Task[Proposition, Roles]):
         """The predicates between asterisks, or the verbs; offsets are those of the text with its asterisks."""
         return read_marked(text, tokenizer) or find_verbs([text], tokenizer)
 
-    def read_text(self, path: str | Path, settings: RoleSettings, tokenizer: Tokenizer) -> list[Proposition]:
-        """JSON lines and columns by their names, labelled or not; of any other file its lines, as `from_text`."""
+    def read_text(
+        self, path: str | Path, settings: RoleSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+    ) -> Iterator[Proposition]:
+        """JSON lines and columns by their names, labelled or not; of any other file its lines, as `from_text`.
+
+        Where no line of the file marks a predicate, the verbs of all are taken.
+        """
         if format_of(path) in ("jsonl", "columns"):
-            return read_propositions(path, predicate_column=settings.predicate_column, labelled=False)
-        texts = list(read_texts(path, tokenizer))
-        return [example for text in texts for example in read_marked(text, tokenizer)] or find_verbs(texts, tokenizer)
+            column = settings.predicate_column
+            yield from read_propositions(path, predicate_column=column, labelled=False, report=report)
+            return
+        if Path(path).is_file():  # read twice, not held
+            marked = any(read_marked(text, tokenizer) for text in read_texts(path, tokenizer))
+            texts = read_texts(path, tokenizer, report=report)
+        else:
+            held = list(read_texts(path, tokenizer, report=report))
+            marked = any(read_marked(text, tokenizer) for text in held)
+            texts = iter(held)
+        while some := list(islice(texts, TEXTS)):
+            if marked:
+                yield from (example for text in some for example in read_marked(text, tokenizer))
+            else:
+                yield from find_verbs(some, tokenizer)
 
     def show(self, example: Proposition, prediction: Roles) -> str:
         text, start = example.sentence.as_text, example.sentence.start

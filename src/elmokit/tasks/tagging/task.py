@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from elmokit.config import Depth, Share, Size, setting
 from elmokit.errors import FormatError, InputError
-from elmokit.formats import format_of, read_columns, read_conllu, read_lines, read_sentences
+from elmokit.formats import ReadReport, format_of, read_columns, read_conllu, read_lines, read_sentences
 from elmokit.formats.streams import source_name
 from elmokit.tasks.labels import Scheme, convert_tags, label_accuracy, list_labels, read_spans, score_spans
 from elmokit.tasks.saved import TaskModel
@@ -104,10 +104,12 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
     def from_text(self, text: str, tokenizer: Tokenizer) -> list[TaggedExample]:
         return [TaggedExample(sentence) for sentence in tokenizer.split(text)]
 
-    def read_text(self, path: str | Path, settings: TaggingSettings, tokenizer: Tokenizer) -> list[TaggedExample]:
+    def read_text(
+        self, path: str | Path, settings: TaggingSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+    ) -> Iterator[TaggedExample]:
         if format_of(path) == "text":
-            return super().read_text(path, settings, tokenizer)
-        return [TaggedExample(sentence) for sentence in read_sentences(path, tokenizer=tokenizer, treebank=True)]
+            return super().read_text(path, settings, tokenizer, report=report)
+        return map(TaggedExample, read_sentences(path, tokenizer=tokenizer, treebank=True, report=report))
 
     def show(self, example: TaggedExample, prediction: TaggedSentence) -> str:
         if prediction.scheme is None:
