@@ -6,16 +6,20 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
+import models
 import reference as ref
+from elmokit import Elmo, TaskModel, save_pretrained
 from elmokit.cli.convert import convert
 from elmokit.cli.info import info
 from elmokit.errors import WeightsError
 from elmokit.kernels.cpu.c import c_library, compiled
 from elmokit.native import build
 from elmokit.weights import load_pretrained
+from elmokit.weights.bundled import find_task_model
 
 MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs" / "both"
 OPTIONS = {
@@ -92,6 +96,33 @@ def test_fewer_words(model, tmp_path):
     run("convert", model, tmp_path / "none", "--no-softmax")
     with pytest.raises(WeightsError, match="no plain softmax"):
         run("convert", tmp_path / "none", tmp_path / "less", "--softmax-words", 3)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_packed_numbers_stay_packed(kind, tmp_path):
+    save_pretrained(
+        models.tiny(models.tiny_options(lstm={"dim": 128, "projection_dim": 64})).pretrained, tmp_path / "a"
+    )
+    run("convert", tmp_path / "a", tmp_path / "b", "--dtype", kind)
+    run("convert", tmp_path / "b", tmp_path / "c")
+    first, second = (load_pretrained(tmp_path / name) for name in "bc")
+    assert first.stored == second.stored == kind
+    assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
+    run("convert", tmp_path / "b", tmp_path / "d", "--cell-dim", 192)
+    assert load_pretrained(tmp_path / "d").stored == kind
+    run("convert", tmp_path / "b", tmp_path / "e", "--dtype", "float32")
+    assert load_pretrained(tmp_path / "e").stored == "float32"
+    Elmo.from_pretrained(tmp_path / "b", device="cpu").save_pretrained(tmp_path / "f")
+    assert load_pretrained(tmp_path / "f").stored == kind
+
+
+def test_a_task_model_stays_as_it_is_stored(tmp_path):
+    run("convert", "ner", tmp_path / "ner")
+    whole, copied = (TaskModel.from_pretrained(model, device="cpu") for model in ("ner", tmp_path / "ner"))
+    for name, values in whole.network.state_dict().items():
+        assert torch.equal(values, copied.network.state_dict()[name])
+    bundled = find_task_model("ner") / "weights.safetensors"
+    assert (tmp_path / "ner" / "weights.safetensors").stat().st_size == bundled.stat().st_size
 
 
 def test_files_can_be_read_by_others(model, tmp_path):

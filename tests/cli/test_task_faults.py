@@ -1,5 +1,6 @@
 """train and ablate when something goes wrong: two at once, signals, a full disk, files that are gone."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from test_task_commands import command, data, options
+
+from elmokit.formats.resumable import check_log
 
 Cli = Callable[..., Any]
 Process = Callable[..., "subprocess.Popen[bytes]"]
@@ -123,17 +126,33 @@ def test_a_model_at_work_is_stopped_and_resumed(cli: Cli, process: Process, data
     assert cli(*command(data, model_folder, model, *options(epochs=1))).code == 0
     text.write_text("Ann sees the cat and Bob .\n" * 60_000, encoding="utf-8")
     running = process("apply", model, text, "-o", output)
-    log = data / "found.jsonl.partial" / "records.bin"
-    wait_for(log, running)
+    unfinished = data / "found.jsonl.partial"
+    wait_for(unfinished / "manifest.json", running)
     end = time.monotonic() + 120
-    while not log.stat().st_size and time.monotonic() < end:
-        time.sleep(0.01)
+    while "up to sentence 0" in check_log(unfinished):
+        assert time.monotonic() < end
+        time.sleep(0.05)
     assert "resumes an unfinished run" in stopped(running, signal.SIGTERM)[-1]
     assert not output.exists()
     done = cli("apply", model, text, "-o", output)
     assert done.code == 0, done.err
     assert f"{output}: resuming after " in done.err
     assert output.read_text(encoding="utf-8").count("\n") == 60_000
+
+
+def test_tables_that_are_not_there_are_no_text(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
+    for name in ("revews.csv", "revews.tsv", "sqaud.json", "nothing/*.csv"):
+        gone = cli("apply", "sentiment", name)
+        assert (gone.code, gone.out) == (2, ""), gone.out
+        assert name in gone.err
+        assert "no such file" in gone.err or "no file matches" in gone.err
+    (data / "tables").mkdir()
+    (data / "tables" / "a.csv").write_text("text\nA fine film.\n", encoding="utf-8")
+    for given in ("tables", "tables/*.csv"):
+        found = cli("apply", "sentiment", given, "--json")
+        assert json.loads(found.out)["text"] == "A fine film."
+        assert cli("apply", "sentiment", given, "-o", "found.jsonl").code == 0
 
 
 def test_files_that_are_gone_are_told(cli: Cli, data: Path, model_folder: Path) -> None:

@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import write_text
-from elmokit.formats.resumable import HEADER, Log, Position, locked, open_log, read_chunks
+from elmokit.formats.resumable import HEADER, BusyError, Log, Position, locked, open_log, read_chunks
 from elmokit.text import Sentence
 
 RUN = {"model": "a", "layers": "top"}
@@ -321,3 +323,30 @@ def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
     with open_log(tmp_path / "log", run=RUN, restart=False) as log:
         assert log.done == Position(1, "one")
         assert list(log.payloads()) == [b"small"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of Unix")
+def test_owners_may_remove_the_folder_of_their_lock(tmp_path: Path) -> None:
+    """Whoever comes while the last owner removes it gets a new one; nobody is ever inside with another."""
+    inside: list[int] = []
+
+    def work(number: int) -> int:
+        done = 0
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            try:
+                with locked(tmp_path / "folder" / "lock", busy="in use"):
+                    inside.append(number)
+                    assert inside == [number]
+                    inside.remove(number)
+                    shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+                    done += 1
+            except BusyError:
+                continue
+        return done
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) > 4
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError), locked(tmp_path / "file" / "lock", busy="in use"):
+        pass

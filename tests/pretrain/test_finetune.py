@@ -107,6 +107,19 @@ def test_runs_share_prepared_text(with_softmax: Pretrained, text: Path, tmp_path
     runs.assert_same_run(tmp_path / "a", tmp_path / "b")
 
 
+def test_rare_words_are_not_added(with_softmax: Pretrained, tmp_path: Path) -> None:
+    model, text, ready = tmp_path / "model", tmp_path / "text.txt", tmp_path / "ready"
+    save_pretrained(replace(with_softmax, vocabulary=VOCABULARY), model)
+    text.write_text("often often often rarely .\n" * 2 + "often .\n" * 40, encoding="utf-8")
+    making = runs.finetuning(model, text, output=tmp_path / "none", prepared=ready, softmax_words=60, min_count=3)
+    made = runs.run_here([*making, "--prepare-only"])
+    assert made.status == 0, made.said
+    words = (ready / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert words[: len(VOCABULARY)] == list(VOCABULARY)
+    assert "often" in words
+    assert "rarely" not in words
+
+
 @pytest.mark.parametrize("words", [VOCABULARY, SCATTERED])
 def test_text_that_was_prepared_elsewhere(with_softmax: Pretrained, tmp_path: Path, words: tuple[str, ...]) -> None:
     model, text = tmp_path / "model", runs.write_text(tmp_path / "text.txt")
@@ -124,6 +137,7 @@ def test_text_that_was_prepared_elsewhere(with_softmax: Pretrained, tmp_path: Pa
     assert ended.status == 0, ended.said
     runs.assert_same_run(tmp_path / "usual", tmp_path / "here")
     changes: list[tuple[dict[str, Any], str]] = [
+        ({"softmax_words": 40}, "was prepared with a vocabulary of 25 words, but softmax_words has 40"),
         ({"softmax_words": 22}, "was prepared with a vocabulary of 25 words, but softmax_words has 22"),
         ({"softmax_words": 0}, f"was prepared with a vocabulary of 25 words, but the model has {len(words)}"),
         ({"tokenizer": "english"}, "was cut by the tokenizer 'whitespace' version"),

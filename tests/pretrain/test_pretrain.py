@@ -200,6 +200,18 @@ def test_load_text_can_be_shared(text: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "corpus").exists()
 
 
+def test_prepared_text_is_not_replaced_by_other_text(text: Path, tmp_path: Path) -> None:
+    ready, quick = tmp_path / "ready", {"steps": 2, "valid_every": 2}
+    assert runs.run_here(runs.pretraining(text, output=tmp_path / "a", prepared=ready, **quick)).status == 0
+    whole = {path.name: path.read_bytes() for path in ready.iterdir()}
+    other = runs.run_here(runs.pretraining(text, output=tmp_path / "b", prepared=ready, vocab_size=50, **quick))
+    assert other.status == 2
+    assert f"{ready}: holds text that was prepared from other text or with other settings" in other.said
+    assert {path.name: path.read_bytes() for path in ready.iterdir()} == whole
+    (ready / "manifest.json").unlink()  # what is not whole may go
+    assert runs.run_here(runs.pretraining(text, output=tmp_path / "b", prepared=ready, **quick)).status == 0
+
+
 def test_text_prepared_elsewhere_trains_the_same_model(tmp_path: Path) -> None:
     text = runs.write_text(tmp_path / "text.txt")
     ended = runs.run_here(runs.pretraining(text, output=tmp_path / "usual", steps=5))
@@ -214,6 +226,7 @@ def test_text_prepared_elsewhere_trains_the_same_model(tmp_path: Path) -> None:
     runs.assert_same_run(tmp_path / "usual", tmp_path / "here")
     for changed, why in [
         ({"vocab_size": 50, "prepared": ready}, "but vocab_size has 50"),
+        ({"vocab_size": 9000, "prepared": ready}, "but vocab_size has 9,000"),
         ({}, "no text was given; name a corpus, or with --prepared"),
     ]:
         ended = runs.run_here(runs.pretraining(output=tmp_path / "other", **changed))

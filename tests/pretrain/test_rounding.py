@@ -90,6 +90,20 @@ def test_training_for_four_bits_learns_as_well_as_rounding_afterwards(text: Path
     assert found["int4"] < 1.02 * found["float"], found
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [({"softmax": "adaptive"}, "an adaptive softmax"), ({"cell_dim": 30, "projection_dim": 20}, "groups of 64")],
+)
+def test_models_that_cannot_be_rounded_are_refused_before_the_text_is_read(
+    text: Path, tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    given = {"cell_dim": 64, "projection_dim": 64, "steps": 2, "stored_as": "int4", **change}
+    ended = runs.run_here(runs.pretraining(text, output=tmp_path / "run", **given))
+    assert ended.status == 2
+    assert why in ended.said
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_step_computes_with_rounded_matrices_and_moves_those_behind_them() -> None:
     config = load_config("tiny", flags={"cell_dim": 64, "projection_dim": 64}).model()
     objective, plain = (

@@ -61,6 +61,25 @@ def test_it_learns_from_there(folder: Path, tmp_path: Path) -> None:
     assert begun.trained.epochs[0].loss < 0.5 * fresh.trained.epochs[0].loss
 
 
+@pytest.mark.parametrize("change", [{"vectors": "other.vec"}, {"word_dim": 9}, {"min_count": 2}])
+def test_the_words_vectors_come_with_it(folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"what the training begins with, so {next(iter(change))} "):
+        further(folder, tmp_path, **change)
+
+
+def test_the_model_to_begin_with_is_not_overwritten(folder: Path, tmp_path: Path) -> None:
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    files = ["--train", tmp_path / "train.conll", "--dev", tmp_path / "dev.conll", "-o", folder, "--from", folder]
+    small_data(tmp_path)
+    save_pretrained(models.tiny().pretrained, tmp_path / "elmo")
+    for more in ([], ["--restart"]):
+        given = ["train", "ner", *map(str, files), "-m", str(tmp_path / "elmo"), *more]
+        ended = CliRunner().invoke(app, given)
+        assert isinstance(ended.exception, InputError)
+        assert "is the model to begin with" in str(ended.exception)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
 def test_labels_that_the_data_lacks_are_kept(model: TaskModel[Any, Any], folder: Path, tmp_path: Path) -> None:
     train, dev = small_data(tmp_path)
     people = [e for e in train if not any("LOC" in tag for tag in e.tags)]

@@ -1,6 +1,10 @@
 """Layers from a table, from a running encoder and from one in training are the same layers."""
 
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,6 +119,26 @@ def test_a_file_is_used_again_for_the_same_model_and_text_only(elmo: Elmo, tmp_p
     embed_layers(elmo, [Sentence.of(["The cat", "sat", "."]), *TABLED[1:]], folder=tmp_path)
     embed_layers(Elmo(models.tiny(seed=5).pretrained, device="cpu"), TABLED, folder=tmp_path)
     assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of Unix")
+def test_processes_that_need_the_same_layers_compute_them_once(
+    elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+    stream = Elmo.stream
+
+    def counted(self: Elmo, sentences: list[Sentence], **more: Any) -> Any:
+        runs.append(len(sentences))
+        time.sleep(0.2)
+        yield from stream(self, sentences, **more)
+
+    monkeypatch.setattr(Elmo, "stream", counted)
+    with ThreadPoolExecutor(4) as pool:  # threads hold locks against each other as processes do
+        tables = list(pool.map(lambda _: embed_layers(elmo, TABLED, folder=tmp_path), range(4)))
+    assert runs == [len(TABLED)]
+    assert all(np.array_equal(table.values, tables[0].values) for table in tables)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
 
 
 def test_an_interrupted_run_leaves_nothing(elmo: Elmo, tmp_path: Path) -> None:

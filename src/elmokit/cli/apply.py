@@ -81,7 +81,7 @@ def apply(
                 check_columns(task)
             done = _print(loaded, examples, json_output=json_output, conll_output=conll_output)
         else:
-            with embedding(inputs, output, read, what="working", unit=task.unit) as told:
+            with embedding(inputs, output, read, what="working", unit=task.unit, tables=True) as told:
                 done = write_predictions(loaded, examples, output, restart=restart, told=told).sentences
             typer.echo(f"{output}: {count(done, 'example')}", err=True)
     tell_counts([("bytes that are not UTF-8", read.bad_bytes, "read as U+FFFD")])
@@ -97,7 +97,7 @@ def _read(model: "TaskModel[Any, Any]", inputs: list[str], read: "ReadReport") -
 
     for argument in inputs:
         if is_source(argument):
-            for source in expand_inputs([argument]):
+            for source in expand_inputs([argument], tables=True):
                 yield from model.task.read_text(source, model.setup.settings, model.tokenizer, report=read)
             continue
         text, bad = mend(argument)

@@ -46,14 +46,14 @@ def decode_argument(given: Any) -> Any:
 def is_source(argument: str) -> bool:
     """Whether an argument names something to read; all else is text. A name that looks like a file must be one."""
     from elmokit.errors import InputError
-    from elmokit.formats.read import SUFFIXES
+    from elmokit.formats.read import SUFFIXES, TABLES
     from elmokit.formats.streams import COMPRESSIONS
 
     if not argument.strip():
         return False
     if argument == "-" or os.path.exists(argument):  # not Path.exists, which raises for what is too long to be a name
         return True
-    if any(c.isspace() for c in argument) or Path(argument).suffix.lower() not in {*SUFFIXES, *COMPRESSIONS}:
+    if any(c.isspace() for c in argument) or Path(argument).suffix.lower() not in {*SUFFIXES, *TABLES, *COMPRESSIONS}:
         return False
     if any(c in argument for c in "*?["):
         return True
@@ -76,7 +76,7 @@ def one_thread(*, wanted: bool) -> Iterator[None]:
         torch.set_num_threads(usual)
 
 
-def measure_inputs(arguments: Sequence[str]) -> int | None:
+def measure_inputs(arguments: Sequence[str], *, tables: bool = False) -> int | None:
     """The bytes of all arguments together; None where one is a stream, such as standard input."""
     from elmokit.formats import expand_inputs
 
@@ -85,7 +85,7 @@ def measure_inputs(arguments: Sequence[str]) -> int | None:
         if not is_source(argument):
             total += len(argument)
             continue
-        for source in expand_inputs([argument]):
+        for source in expand_inputs([argument], tables=tables):
             if str(source) == "-" or not Path(source).is_file():
                 return None
             total += Path(source).stat().st_size

@@ -53,7 +53,13 @@ class Report(Protocol):
 
 @contextmanager
 def embedding(
-    inputs: Sequence[str], output: Path, read: "ReadReport", *, what: str = "embedding", unit: str = "sentences"
+    inputs: Sequence[str],
+    output: Path,
+    read: "ReadReport",
+    *,
+    what: str = "embedding",
+    unit: str = "sentences",
+    tables: bool = False,
 ) -> Iterator[Callable[[Report], None]]:
     """A bar while inputs are embedded, or worked on otherwise: share done, sentences, their rate, time left.
 
@@ -66,7 +72,7 @@ def embedding(
     from elmokit._terminal import Console
     from elmokit.cli.inputs import measure_inputs
 
-    total = measure_inputs(inputs)  # bytes
+    total = measure_inputs(inputs, tables=tables)  # bytes
     console = Console(stderr=True)
     share = () if total is None else (BarColumn(), TaskProgressColumn())
     columns = TextColumn(what), *share, TextColumn("{task.fields[pace]}")

@@ -31,6 +31,7 @@ SUFFIXES: dict[str, Format] = {
     ".bio": "columns",
     ".parquet": "parquet",
 }
+TABLES = (".csv", ".tsv", ".json")  # which some tasks read; to everything else they are text
 
 
 def read_sentences(
@@ -137,8 +138,8 @@ def format_of(source: str | Path) -> Format:
     return SUFFIXES.get(suffix_of(source), "text")
 
 
-def expand_inputs(inputs: Sequence[str | Path]) -> list[str | Path]:
-    """Files as given, folders as the files of known suffixes in them, patterns as the files they match.
+def expand_inputs(inputs: Sequence[str | Path], *, tables: bool = False) -> list[str | Path]:
+    """Files as given, folders as the files of known suffixes in them (with `tables`, those too), patterns as matches.
 
     Folders are read recursively, folders and patterns in sorted order. A name that exists is never taken for a
     pattern. '-' (standard input) passes through.
@@ -149,7 +150,7 @@ def expand_inputs(inputs: Sequence[str | Path]) -> list[str | Path]:
         if str(item) == STDIN or (path.exists() and not path.is_dir()):
             found.append(item)
         elif path.is_dir():
-            found += _files_in(path)
+            found += _files_in(path, (*SUFFIXES, *TABLES) if tables else tuple(SUFFIXES))
         elif glob.has_magic(str(item)):
             found += _matches(str(item))
         else:
@@ -157,16 +158,16 @@ def expand_inputs(inputs: Sequence[str | Path]) -> list[str | Path]:
     return found
 
 
-def _files_in(folder: Path) -> list[Path]:
+def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     files = [
         path
         for path in sorted(folder.rglob("*"))
-        if suffix_of(path) in SUFFIXES
+        if suffix_of(path) in suffixes
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     if not files:
-        known = " ".join(sorted(SUFFIXES))
+        known = " ".join(sorted(suffixes))
         raise InputError(f"{folder}: holds no text files; looked for names ending in {known}, compressed or not")
     return files
 

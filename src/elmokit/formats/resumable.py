@@ -111,32 +111,41 @@ def follow(
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, busy: str) -> Iterator[None]:
-    """Holds the file `path` locked; where another process does, a BusyError says `busy`.
+def locked(path: Path, *, busy: str | None) -> Iterator[None]:
+    """Holds the file `path` locked; where another process does, a BusyError says `busy`, or without it this waits.
 
     The lock ends with its process, however that ends. Where there are no locks (Windows, some network disks) there is
     no protection.
     """
     while True:
-        path.parent.mkdir(exist_ok=True)
+        try:
+            path.parent.mkdir(exist_ok=True)
+        except FileExistsError:
+            if path.parent.exists() and not path.parent.is_dir():
+                raise
+            continue  # the last owner removes the folder just now
         try:
             file = path.open("ab")
         except FileNotFoundError:  # the last owner has just removed the folder
             continue
         with file:
             _lock(file, busy)
-            if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+            try:
+                held = os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+            except FileNotFoundError:
+                held = False
+            if held:
                 yield
                 return
 
 
-def _lock(file: BinaryIO, busy: str) -> None:
+def _lock(file: BinaryIO, busy: str | None) -> None:
     if sys.platform == "win32":
         return
     import fcntl
 
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
     except BlockingIOError:
         raise BusyError(busy) from None
     except OSError:  # a disk without locks

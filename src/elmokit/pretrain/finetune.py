@@ -32,6 +32,7 @@ from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.journal import bar, say
 from elmokit.pretrain.objective import Objective, initialise_softmax
 from elmokit.pretrain.processes import World
+from elmokit.pretrain.rounding import check_rounding
 from elmokit.pretrain.run import (
     TextNeeds,
     claimed,
@@ -83,6 +84,8 @@ def finetune(
     model whose layers this one learns to predict.
     """
     output = Output.of(pretrained, config)
+    if config.stored_as == "int4":
+        check_rounding(pretrained.config, output.kind)
     given = {"model": digest_model(pretrained)}
     if teacher is not None:
         check_teacher(teacher, pretrained.config, pretrained.codec)
@@ -90,7 +93,7 @@ def finetune(
     folder = Path(folder)
     with World.joined(device) as world, claimed(folder, config, world, **given):
         needs, place = output.needs(config, pretrained, corpus), text_folder(corpus, prepared, folder)
-        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show)
+        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, shared=prepared is not None)
         return _Run(config, pretrained, output, text, folder, world, teacher=teacher, show=show).go()
 
 

@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from elmokit.errors import ConfigError
 from elmokit.kernels import fused_step
 from elmokit.nn.bilm import BiLM, BiLMConfig, State, initialise
 from elmokit.nn.sampling import LogUniformSampler
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax, SoftmaxConfig, build_softmax
-from elmokit.pretrain.rounding import Rounding, round_
+from elmokit.pretrain.rounding import Rounding, check_rounding, round_
 from elmokit.pretrain.teacher import Comparison, Teacher
 
 
@@ -121,10 +120,7 @@ class Objective(nn.Module):
             self.sampler = LogUniformSampler(vocabulary, output.samples, sampling=output.sampling, device=device)
         self.rounding: Rounding | None = None
         if stored_as == "int4":
-            if isinstance(self.softmax, AdaptiveSoftmax):
-                raise ConfigError(
-                    "stored_as is int4, which an adaptive softmax does not go with; choose another softmax"
-                )
+            check_rounding(config, output)
             self.rounding = Rounding({"windows": self.windows, "softmax": self.softmax})
         self.to(device)
 

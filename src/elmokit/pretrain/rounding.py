@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
 from elmokit.native.numbers import GROUP
+from elmokit.nn.bilm import BiLMConfig
+from elmokit.nn.softmax import SoftmaxConfig
+from elmokit.weights.pretrained import outline
 from elmokit.weights.storage import STEPS, fits, round_groups
 
 EVERY = 20  # steps between two choices of the scales
@@ -40,11 +43,6 @@ class Rounding(nn.Module):
         for name, values in _all(parts):
             shape = (*values.shape[:-1], values.shape[-1] // GROUP)
             self.register_buffer(_buffer(name), torch.ones(shape, dtype=torch.float16))
-        if not list(self.buffers()):
-            raise ConfigError(
-                f"no matrix of this model falls into groups of {GROUP}, so there is nothing to store as int4; choose "
-                f"sizes that are multiples of {GROUP}"
-            )
 
     @torch.no_grad()
     def choose(self, parts: Mapping[str, nn.Module]) -> None:
@@ -59,6 +57,17 @@ class Rounding(nn.Module):
             return values
         rounded: Tensor = _Rounded.apply(values, scales)  # type: ignore[no-untyped-call]
         return rounded
+
+
+def check_rounding(model: BiLMConfig, output: SoftmaxConfig) -> None:
+    """Refuses models that cannot be trained for four bits."""
+    if output.kind == "adaptive":
+        raise ConfigError("stored_as is int4, which an adaptive softmax does not go with; choose another softmax")
+    if next(matrices(outline(model)), None) is None:
+        raise ConfigError(
+            f"no matrix of this model falls into groups of {GROUP}, so there is nothing to store as int4; choose "
+            f"sizes that are multiples of {GROUP}"
+        )
 
 
 @torch.no_grad()

@@ -35,6 +35,7 @@ from elmokit.pretrain.corpus.text import Corpus
 from elmokit.pretrain.journal import say
 from elmokit.pretrain.objective import Objective
 from elmokit.pretrain.processes import World
+from elmokit.pretrain.rounding import check_rounding
 from elmokit.pretrain.step import TypeCodes
 from elmokit.pretrain.teacher import Teacher, check_teacher, digest_model
 from elmokit.pretrain.trainer import Progress, Trainer
@@ -62,6 +63,8 @@ def pretrain(
     model whose layers this one learns to predict.
     """
     shape = config.model(n_words=config.vocab_size)  # an impossible shape is refused before the text is read
+    if config.stored_as == "int4":
+        check_rounding(shape, config.output())
     if teacher is not None and config.input != "words":  # the words are known only when the text was read
         check_teacher(teacher, shape, CodecSpec("bytes"))
     folder = Path(folder)
@@ -70,7 +73,7 @@ def pretrain(
         tokenizer = load_tokenizer(config.tokenizer) if corpus is None else corpus.tokenizer
         needs = TextNeeds(tokenizer=tokenizer, max_characters=config.max_characters)
         place = text_folder(corpus, prepared, folder)
-        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show)
+        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, shared=prepared is not None)
         codec, dtype = codec_spec(config, text), training_dtype(config, world.device)
         shape = config.model(n_words=len(text.vocabulary))
         if teacher is not None:
@@ -137,7 +140,9 @@ def _check_settings(folder: Path, config: PretrainConfig, given: dict[str, str])
         raise ConfigError(f"{folder}: holds something other than such a run ({error}); choose another folder") from None
     changed = there.differences(config)
     changed += [
-        f"{name}: {before.get(name)} there, {value} here" for name, value in given.items() if before.get(name) != value
+        f"{name}: {before.get(name)} there, {given.get(name)} here"
+        for name in sorted({*before, *given})
+        if before.get(name) != given.get(name)
     ]
     begun = [*folder.rglob("step-*.pt"), *folder.glob("before.json")]  # until then nothing depends on the settings
     if changed and begun:
@@ -166,10 +171,11 @@ def load_text(
     *,
     heldout: Corpus | None,
     show: bool,
+    shared: bool,
 ) -> PreparedCorpus:
-    """The text as numbers; the first process makes it, the others wait for it."""
+    """The text as numbers; the first process makes it, the others wait for it. `shared`: other runs use the folder."""
     if world.leads:
-        text = prepare_text(config, corpus, folder, needs, heldout=heldout, show=show)
+        text = prepare_text(config, corpus, folder, needs, heldout=heldout, show=show, shared=shared)
     world.wait()
     return text if world.leads else PreparedCorpus.open(folder)
 
@@ -189,6 +195,7 @@ def prepare_text(
     *,
     heldout: Corpus | None,
     show: bool,
+    shared: bool = True,
 ) -> PreparedCorpus:
     """The corpus as numbers in `folder`; without one, what was prepared there, if its words and tokenizer are right."""
     if corpus is None:
@@ -200,7 +207,7 @@ def prepare_text(
         return text
     plan = CorpusPlan(
         vocab_size=(needs.words or None) if needs.vocabulary else config.vocab_size,
-        min_count=1 if needs.vocabulary else config.min_count,
+        min_count=config.min_count if needs.words or not needs.vocabulary else 1,
         vocabulary=needs.vocabulary,
         heldout=heldout if heldout is not None else config.heldout,
         max_characters=needs.max_characters,
@@ -212,7 +219,7 @@ def prepare_text(
         def tell(made: PrepareProgress) -> None:
             bar.update(task, description=f"{made.stage} the corpus", completed=made.done, total=made.total)
 
-        text = prepare(corpus, folder, plan, workers=config.workers or None, progress=tell)
+        text = prepare(corpus, folder, plan, workers=config.workers or None, progress=tell, replace=not shared)
     if show:
         describe(text, lines=corpus.lines)
     return text
@@ -222,10 +229,12 @@ def _given_text(config: PretrainConfig, folder: Path, needs: TextNeeds) -> Prepa
     text = PreparedCorpus.open(folder)
     found, own = text.vocabulary.words, needs.vocabulary.words if needs.vocabulary else ()
     most = (needs.words or len(own)) if own else config.vocab_size
-    if len(found) > most:
+    identity = text.manifest.identity
+    made = len(found) if identity is None else identity["vocab_size"] or len(found)
+    if len(found) > most or (identity is not None and made != most):
         asked = ("softmax_words" if needs.words else "the model") if own else "vocab_size"
         raise ConfigError(
-            f"{folder}: was prepared with a vocabulary of {len(found):,} words, but {asked} has {most:,}; give the "
+            f"{folder}: was prepared with a vocabulary of {made:,} words, but {asked} has {most:,}; give the "
             "settings that it was prepared with, or prepare it again"
         )
     if found[: len(own)] != own:

@@ -51,6 +51,8 @@ def run_training(
     train, dev = read_examples(task, setup, files, console)
     encoder = None if setup.features.elmo_at == "none" else load_encoder(files.encoder, device=device)
     identity = identify_training(task, setup, train, dev, encoder, start)
+    if start is not None and start.folder.resolve() == files.output.resolve():
+        raise InputError(f"{files.output}: is the model to begin with; choose another folder for the new one")
     with taken(files.output):
         if (files.output / CONFIG).exists() and not is_task_model(files.output):
             raise InputError(f"{files.output}: holds something else; choose another folder for the task model")

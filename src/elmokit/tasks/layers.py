@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from elmokit.encoders import Elmo, ElmoEmbedding, Encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import atomic_write
-from elmokit.formats.resumable import disk_errors
+from elmokit.formats.resumable import disk_errors, locked
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 
@@ -98,9 +98,17 @@ def embed_layers(
             done += len(rows)
         return LayerTable(values, lengths, encoder.layer_names)
     path = folder / f"{_key(encoder, sentences)}.npy"
-    mapped = _map(path, shape)
+    there = path.is_file()
+    mapped = _map(path, shape) if there else None
     if mapped is None:
-        _write(path, made, shape)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = path.with_suffix(".lock")
+        with disk_errors(folder), locked(lock, busy=None):  # of processes that need the same layers one computes them
+            try:
+                if there or not path.is_file():  # damaged, or not made meanwhile
+                    _write(path, made, shape)
+            finally:
+                lock.unlink(missing_ok=True)
         mapped = _map(path, shape)
         assert mapped is not None
     return LayerTable(mapped, lengths, encoder.layer_names)

@@ -66,6 +66,8 @@ def train_task(
     place = pick_device(device)
     if not train or not dev:
         raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected at least one of each")
+    if start is not None:
+        start.check(setup)
     if setup.features.elmo_at == "none":
         encoder = layers = None
     elif encoder is None:
@@ -129,7 +131,7 @@ def words_of(setup: Setup, train: Sequence[E]) -> tuple[WordVocabulary, Vectors 
 @contextmanager
 def taken(folder: Path) -> Iterator[None]:
     """The folder for this process alone; where another trains into it, a BusyError says so."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder / "lock"
     with locked(lock, busy=f"{folder}: another process is training into it; wait for it, or choose another folder"):
         try:

@@ -29,7 +29,7 @@ from elmokit.encoders.changed import check_same_encoder
 from elmokit.encoders.places import pick_device
 from elmokit.errors import InputError, WeightsError
 from elmokit.formats.atomic import atomic_folder, write_text
-from elmokit.tasks._weights import read_weights, write_weights
+from elmokit.tasks._weights import read_weights, stored_type, write_weights
 from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import LayerSource, LiveLayers, Told
@@ -232,7 +232,7 @@ class TaskModel(Generic[G, A]):
         """Writes the model, and the encoder with it if `with_encoder` says so or it was fine-tuned.
 
         `encoder_source` is where the encoder is found on loading, `identity` a digest of the training. `dtype` is the
-        type of the network's stored numbers; without it they stay as they are.
+        type of the network's stored numbers; without it they are float32, as the network computes.
         """
         folder = Path(folder).expanduser()
         held = self.encoder is not None and (with_encoder or self.setup.training.fine_tune)
@@ -283,8 +283,8 @@ class TaskModel(Generic[G, A]):
 
 
 def convert_task_model(folder: Path, output: Path, *, dtype: Dtype | None) -> None:
-    """The same model with its numbers stored in another type; its encoder is named, or held, as before."""
-    stated = read_description(folder)
+    """The same model, its numbers in this type or as they are stored; its encoder is named, or held, as before."""
+    stated, dtype = read_description(folder), dtype or stored_type(folder / WEIGHTS)
     model, used = TaskModel[Any, Any].from_pretrained(folder, device="cpu"), stated.encoder
     source, held = (used.source, used.held) if used else (None, False)
     model.save(output, with_encoder=held, encoder_source=source, identity=stated.identity, dtype=dtype)

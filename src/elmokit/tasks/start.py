@@ -20,10 +20,22 @@ class Start:
     """The network of a saved model, the settings it was made with, and the words that have vectors of their own."""
 
     source: str
+    folder: Path
     setup: Setup
     network: Network[Any, Any]
     vocabulary: WordVocabulary
     digest: str  # of its weights
+
+    def check(self, setup: Setup) -> None:
+        """Refuses settings of the words' own vectors, which come from this model with its words."""
+        own, asked = self.setup.features, setup.features
+        for name in ("vectors", "max_vectors", "word_dim", "min_count"):
+            there, here = getattr(own, name), getattr(asked, name)
+            if there != here:
+                raise InputError(
+                    f"{self.source}: its words and their vectors are what the training begins with, so {name} "
+                    f"({there!r} there, {here!r} here) cannot change; leave it out, or start without this model"
+                )
 
     def begin(self, fresh: Network[Any, Any]) -> Network[Any, Any]:
         """A network like the fresh one, with the weights of this one.
@@ -63,4 +75,4 @@ def load_start(task: Task[Any, Any], model: str | Path) -> Start:
         raise InputError(f"{folder}: a model of the task {stated.task!r}; expected one of {task.name!r} to start from")
     setup = read_setup(task, stated.setup, source=f"{folder / CONFIG}: setup", error=WeightsError)
     network = load_network(task, folder, stated)
-    return Start(str(model), setup, network, load_words(folder, stated, network), stated.weights)
+    return Start(str(model), folder, setup, network, load_words(folder, stated, network), stated.weights)

@@ -93,9 +93,9 @@ def save_pretrained(
     """Writes a model; returns its folder, which appears whole or not at all.
 
     A model that is in the folder already is replaced unless `overwrite` is False; other files, and a README.md that was
-    not written by elmokit, stay. Without `dtype` every number keeps its type, and an official model comes back bit for
-    bit. The output layer is written where the model has one, unless `softmax` is False. With `moments` of
-    `elmokit.weights.calibrate` four bits are chosen for text like that.
+    not written by elmokit, stay. Without `dtype` every number keeps its type (but the official format has neither int8
+    nor int4), and an official model comes back bit for bit. The output layer is written where the model has one, unless
+    `softmax` is False. With `moments` of `elmokit.weights.calibrate` four bits are chosen for text like that.
     """
     folder = Path(folder).expanduser()
     if format not in DESCRIBES:

@@ -57,6 +57,7 @@ def write_own(
     moments: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Writes the files; `card` is the model's name for a README.md, None for no such file."""
+    dtype = dtype or pretrained.packed_as
     tensors = dict(pretrained.tensors)
     output = pretrained.softmax if softmax else None
     if output is not None:

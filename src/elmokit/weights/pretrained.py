@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -115,6 +115,11 @@ class Pretrained:
     stored: str | None = None  # the type of the numbers in those files, where the tensors no longer show it
     source: str = ""  # where it was read from, for messages
     extra: dict[str, Any] = field(default_factory=dict)  # what the config file said besides; kept when saved again
+
+    @property
+    def packed_as(self) -> Literal["int8", "int4"] | None:
+        """What the numbers were packed into in the files, where they still are those of the files."""
+        return self.stored if self.stored in ("int8", "int4") else None  # type: ignore[return-value]
 
     def build(self, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> BiLM:
         """The network with these weights, frozen and in evaluation mode; tensors already right are used, not copied."""

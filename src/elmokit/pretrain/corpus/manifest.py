@@ -128,3 +128,12 @@ def read_identity(folder: Path) -> dict[str, Any] | None:
         return Manifest.read(folder).identity
     except FormatError:
         return None
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder holds prepared text that this version can use."""
+    try:
+        Manifest.read(folder)
+    except FormatError:
+        return False
+    return True

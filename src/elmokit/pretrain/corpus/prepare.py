@@ -27,7 +27,15 @@ from elmokit.pretrain.corpus._shards import SHARD_TOKENS, ShardInfo, ShardWriter
 from elmokit.pretrain.corpus.duplicates import Duplicates
 from elmokit.pretrain.corpus.files import ArrayWriter, FileCheck, TokenSpool
 from elmokit.pretrain.corpus.lexicon import SPECIALS, Lexicon, Vocabulary
-from elmokit.pretrain.corpus.manifest import MANIFEST, VOCABULARY, CorpusReport, Manifest, PreparedCorpus, read_identity
+from elmokit.pretrain.corpus.manifest import (
+    MANIFEST,
+    VOCABULARY,
+    CorpusReport,
+    Manifest,
+    PreparedCorpus,
+    is_whole,
+    read_identity,
+)
 from elmokit.pretrain.corpus.text import BLOCK_BYTES, Corpus, read_blocks
 from elmokit.pretrain.journal import say
 from elmokit.weights import TokenizerSpec
@@ -87,17 +95,24 @@ def prepare(
     most_words: int = MOST_WORDS,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[PrepareProgress], None] | None = None,
+    replace: bool = True,
 ) -> PreparedCorpus:
     """The prepared form of a corpus: what lies in `folder` if it was made of the same text in the same way, else new.
 
     `workers` processes tokenise (None: one per CPU; 1 needs no process but this one). They are started afresh, so a
     script that calls this with more than one needs the usual `if __name__ == "__main__":`. `most_words` distinct words
     are kept in memory at a time. None of these changes the result. One process prepares; others wait and then open.
+    Without `replace`, a folder that holds other prepared text is an InputError.
     """
     plan, folder = plan or CorpusPlan(), Path(folder)
     identity = plan.identity(corpus)
     if identity is not None and read_identity(folder) == identity:
         return PreparedCorpus.open(folder)
+    if not replace and is_whole(folder):
+        raise InputError(
+            f"{folder}: holds text that was prepared from other text or with other settings; choose another folder, "
+            "or remove it. To train on what is there, leave the corpus out"
+        )
     busy = f"{folder}: another process prepares text there; wait until it is done, or choose another folder"
     try:
         folder.mkdir(parents=True, exist_ok=True)

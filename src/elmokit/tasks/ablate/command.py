@@ -103,7 +103,7 @@ def run_ablate(
             write_report(files.output, results, about=about)
 
     def wait(left: int) -> None:
-        console.print(f"other processes train the last {left} cells; waiting for them")
+        console.print(f"other processes train the last {left} of {len(cells)} cells; waiting for them")
 
     with display.shown():
         results = run_ablation(
