@@ -115,7 +115,7 @@ def test_rare_words_are_not_added(with_softmax: Pretrained, tmp_path: Path) -> N
     made = runs.run_here([*making, "--prepare-only"])
     assert made.status == 0, made.said
     words = (ready / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    assert words[: len(VOCABULARY)] == list(VOCABULARY)
+    assert set(words[: len(VOCABULARY)]) == set(VOCABULARY)
     assert "often" in words
     assert "rarely" not in words
 
