@@ -81,7 +81,7 @@ def test_train_evaluate_and_apply(cli: Cli, data: Path, model_folder: Path) -> N
     assert "at the input: layer weights" in told
     assert json.loads(cli("info", output, "--json").out)["task"] == "ner"
     shown = cli("apply", output, "Ann sees Bob.")
-    assert shown.out.strip() == "Ann (PER) sees Bob (PER)."
+    assert shown.out.strip() == "[PER Ann] sees [PER Bob]."
     (data / "letter.txt").write_text("the cat. Cid sees Ann\n\n", encoding="utf-8")
     assert cli("apply", output, data / "letter.txt", "-o", data / "found.jsonl").code == 0
     records = [json.loads(line) for line in (data / "found.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -155,6 +155,37 @@ def test_tables_that_are_not_there_are_no_text(cli: Cli, data: Path, monkeypatch
         assert cli("apply", "sentiment", given, "-o", "found.jsonl").code == 0
 
 
+def test_what_is_there_is_not_written_over(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
+    Path("in.jsonl").write_text('{"id": 1, "text": "Ann left."}\n', encoding="utf-8")
+    same = cli("apply", "ner", "in.jsonl", "-o", data / "in.jsonl")
+    assert (same.code, "is among the files to read" in same.err) == (2, True), same.err
+    Path("empty.txt").write_text("\n", encoding="utf-8")
+    nothing = cli("apply", "ner", "empty.txt", "-o", "in.jsonl")
+    assert (nothing.code, "the input held no sentences; in.jsonl stays as it was" in nothing.err) == (0, True), (
+        nothing.err
+    )
+    assert json.loads(Path("in.jsonl").read_text(encoding="utf-8"))["id"] == 1
+    assert cli("apply", "ner", "empty.txt", "-o", "new.jsonl").code == 0
+    assert Path("new.jsonl").read_bytes() == b""
+
+
+def test_folders_and_devices_that_do_not_fit(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
+    Path("ner").mkdir()  # of data, not a model
+    assert cli("apply", "ner", "Ann left.").code == 0
+    assert cli("info", "ner").code == 0
+    wrong = cli("apply", "ner", "Ann left.", "--device", "gpu")
+    assert (wrong.code, wrong.err.strip()) == (
+        2,
+        "elmokit: device 'gpu' not understood; expected auto, cpu, cuda or cuda:N",
+    )
+    Path("letters").mkdir()
+    gone = cli("apply", "ner", "letters/ann.md")
+    assert (gone.code, "letters/ann.md: no such file" in gone.err) == (2, True)
+    assert cli("apply", "ner", "and/or").out == "and/or\n"
+
+
 def test_files_that_are_gone_are_told(cli: Cli, data: Path, model_folder: Path) -> None:
     (data / "dev.txt").unlink()
     gone = cli(*command(data, model_folder, data / "model"))

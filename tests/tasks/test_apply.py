@@ -16,6 +16,7 @@ from elmokit.tasks.catalogue import load_task
 from elmokit.tasks.run import train_task
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.task import NER, TaggedExample
+from elmokit.text import Sentence
 
 Model = TaskModel[object, object]
 
@@ -101,6 +102,13 @@ def test_another_run_is_not_continued(model: Model, text: Path, tmp_path: Path) 
         write_predictions(other, examples(other, text), output)
     report = write_predictions(model, examples(model, text), output, restart=True)
     assert (report.resumed_at, len(output.read_bytes().splitlines())) == (0, report.sentences)
+
+
+def test_the_first_parts_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "PART_TOKENS", 20)
+    words = [TaggedExample(Sentence.of(["a"])) for _ in range(40)]  # three positions each, with the boundaries
+    assert [len(part) for part in apply.cut_examples(words, first=3)] == [1, 2, 4, 7, 7, 7, 7, 5]
+    assert [len(part) for part in apply.cut_examples(words)] == [7, 7, 7, 7, 7, 5]
 
 
 def test_names_that_cannot_be_written(model: Model, tmp_path: Path) -> None:

@@ -227,8 +227,9 @@ def test_prediction_in_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     with torch.no_grad():
         kept = net._kept(words)
         whole = net._antecedents(kept, document, 0)
-        monkeypatch.setattr("elmokit.tasks.coref.network.PAIR_NUMBERS", 1)
+        monkeypatch.setattr("elmokit.tasks.coref.network.NUMBERS", 1)
         torch.testing.assert_close(net._antecedents(kept, document, 0), whole)
+        torch.testing.assert_close(net._kept(words).scores, kept.scores)
 
 
 def test_a_long_document_is_cut_in_training_and_whole_in_prediction() -> None:

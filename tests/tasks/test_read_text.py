@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.errors import InputError
 from elmokit.tasks.catalogue import load_task
 from elmokit.text import load_tokenizer
 
@@ -33,3 +34,41 @@ def test_texts_of_parquet(name: str, text: str, tmp_path: Path) -> None:
     found, expected = (list(task.read_text(path, task.settings, ENGLISH)) for path in files)
     assert [one.sentences[0].tokens for one in found] == [one.sentences[0].tokens for one in expected]
     assert len(found) == 2
+
+
+@pytest.mark.parametrize("end", ["jsonl", "parquet", "txt"])
+def test_a_paragraph_is_cut_into_sentences_in_any_format(end: str, tmp_path: Path) -> None:
+    text, path = "It rained. Ann left Rome.", tmp_path / f"text.{end}"
+    if end == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": [text]}), path)
+    else:
+        path.write_text(f'{{"text": "{text}"}}\n' if end == "jsonl" else f"{text}\n", encoding="utf-8")
+    task = load_task("ner")
+    found = [one.sentences[0] for one in task.read_text(path, task.settings, ENGLISH)]
+    assert [(len(sentence), sentence.start) for sentence in found] == [(3, 0), (4, 11)]
+    assert [text[a:b] for sentence in found for a, b in sentence.places] == [t for s in found for t in s.tokens]
+
+
+def test_each_text_of_a_parquet_file_is_a_document(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts = ["Ann, my sister, saw her dog.", "Bob lost his cat. It ran."]
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "text.parquet")
+    task = load_task("coref")
+    found = list(task.read_text(tmp_path / "text.parquet", task.settings, ENGLISH))
+    assert [len(document.sentences) for document in found] == [1, 2]
+    for text, document in zip(texts, found, strict=True):
+        assert all(text[a:b] == w for s in document.sentences for (a, b), w in zip(s.places, s.tokens, strict=True))
+
+
+@pytest.mark.parametrize("name", ["ner", "coref", "roles"])
+@pytest.mark.parametrize("end", ["csv", "tsv.gz", "json"])
+def test_tables_are_no_running_text(name: str, end: str, tmp_path: Path) -> None:
+    task = load_task(name)
+    (tmp_path / f"text.{end}").write_text("id,text\n1,Ann left.\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"is named as a table or a JSON file, which this task does not read"):
+        list(task.read_text(tmp_path / f"text.{end}", task.settings, ENGLISH))

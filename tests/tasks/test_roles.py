@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from class_data import batch_of, features
+from rich.text import Text
 from torch import Tensor
 
 import models
 from elmokit.config import plain
 from elmokit.encoders import Elmo
-from elmokit.errors import ConfigError, InputError
+from elmokit.errors import ConfigError, ElmokitWarning, FormatError, InputError
 from elmokit.tasks.labels import Span, convert_tags, write_tags
 from elmokit.tasks.roles.data import Proposition, read_propositions
 from elmokit.tasks.roles.task import ROLES, RoleLabeller, Roles, RoleSettings, RolesNetwork, proposition_of
@@ -143,7 +144,7 @@ def test_roles_point_into_the_text() -> None:
     assert text[record["start"] :].startswith(record["text"])
     shown = ROLES.show(sold, roles)
     assert shown.startswith("[bold]sold[/bold]: ")
-    assert "her old car[/] [cyan](ARG1)" in shown
+    assert Text.from_markup(shown).plain == "sold: [ARG0 Mary] *[V sold]* [ARG1 her old car], and *left*."
     assert ROLES.conll(sold, roles).splitlines()[:3] == ["Mary\t-\t(ARG0*)", "sold\tsold\t(V*)", "her\t-\t(ARG1*"]
 
 
@@ -164,11 +165,17 @@ def test_files_to_be_labelled(tmp_path: Path) -> None:
     lines, columns, text = tmp_path / "a.jsonl", tmp_path / "a.conll", tmp_path / "a.txt"
     lines.write_text('{"words": ["Mary", "sold", "it"], "frames": [{"verb": 1}]}\n')
     columns.write_text("Mary - *\nsold sell (V*)\nit - *\n")
-    text.write_text("Nothing here.\nMary *sold* it\n")
+    text.write_text("Mary *sold* it\n")
     for path in (lines, columns, text):
         (found,) = ROLES.read_text(path, SMALL, ENGLISH)
         assert (found.sentence.tokens, found.predicate) == (("Mary", "sold", "it"), 1)
     assert ROLES.read(columns, SMALL) == list(read_propositions(columns))
+    text.write_text("Nothing here.\nMary *sold* it\n")
+    with pytest.warns(ElmokitWarning, match=r"a\.txt: predicates are marked by asterisks in 1 of 2 lines"):
+        assert len(list(ROLES.read_text(text, SMALL, ENGLISH))) == 1
+    lines.write_text('{"text": "Mary sold it."}\n')
+    with pytest.raises(FormatError, match="has a text, but no 'words' and 'frames'"):
+        list(ROLES.read_text(lines, SMALL, ENGLISH))
     text.write_text("Nothing here.\n")
     assert list(ROLES.read_text(text, SMALL, ENGLISH)) == []
     with pytest.raises(InputError, match="no predicate is marked in 'Nothing here"):

@@ -117,7 +117,7 @@ def test_what_comes_out() -> None:
     assert [text[w["start"] : w["end"]] for w in record["words"]] == [w["text"] for w in record["words"]]
     assert NER.conll(example, found).splitlines()[5] == "Paris\tB-LOC"
     assert "\\[sic]" in NER.show(example, found)
-    assert "(PER)" in NER.show(example, found)
+    assert "PER[/]" in NER.show(example, found)
     words = TaggedSentence(example.sentence, ("NOUN",) * 7, None)
     assert "left[dim]/NOUN[/dim]" in POS.show(example, words)
     assert "spans" not in POS.record(example, words)

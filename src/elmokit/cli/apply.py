@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from elmokit.tasks.saved import TaskModel
 
 
+FIRST = 512  # positions of the first part that is printed: the first lines come soon
+
+
 @old_spellings(OLD_ENCODER)
 def apply(
     folder: Annotated[
@@ -59,7 +62,7 @@ def apply(
     from elmokit.cli.progress import embedding, tell_counts
     from elmokit.cli.show import count
     from elmokit.errors import InputError
-    from elmokit.formats import ReadReport
+    from elmokit.formats import ReadReport, expand_inputs
     from elmokit.tasks.apply import check_columns, check_target, write_predictions
     from elmokit.tasks.saved import TaskModel
 
@@ -70,6 +73,9 @@ def apply(
     sources = [is_source(argument) for argument in inputs]  # a wrong name is an error before a model loads
     if output is not None:
         check_target(output)
+        for source in expand_inputs([argument for argument in inputs if is_source(argument)], tables=True):
+            if output.exists() and Path(source).exists() and output.samefile(source):
+                raise InputError(f"{output}: is among the files to read; write to another")
     with one_thread(wanted=not any(sources)):
         loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
             folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
@@ -83,10 +89,12 @@ def apply(
         else:
             with embedding(inputs, output, read, what="working", unit=task.unit, tables=True) as told:
                 done = write_predictions(loaded, examples, output, restart=restart, told=told).sentences
-            typer.echo(f"{output}: {count(done, 'example')}", err=True)
+            if done:
+                typer.echo(f"{output}: {count(done, 'example')}", err=True)
     tell_counts([("bytes that are not UTF-8", read.bad_bytes, "read as U+FFFD")])
     if not done:
-        typer.echo(f"the input held no {task.unit}", err=True)
+        kept = "" if output is None or not output.stat().st_size else f"; {output} stays as it was"
+        typer.echo(f"the input held no {task.unit}{kept}", err=True)
 
 
 def _read(model: "TaskModel[Any, Any]", inputs: list[str], read: "ReadReport") -> Iterator[Any]:
@@ -114,7 +122,7 @@ def _print(model: "TaskModel[Any, Any]", examples: Iterator[Any], *, json_output
     from elmokit.tasks.apply import cut_examples
 
     task, console, done = model.task, Console(highlight=False, soft_wrap=True), 0
-    for part in cut_examples(examples):
+    for part in cut_examples(examples, first=FIRST):
         with counting(f"working, {task.unit}") as told:  # gone again before anything is printed
             found = list(zip(part, model.predict_examples(part, told=told), strict=True))
         if json_output:

@@ -109,7 +109,7 @@ def _task_config(folder: "Path") -> dict[str, Any] | None:
     """What a folder of a task model says of itself, or one that comes with elmokit by its name; None for the rest."""
     from elmokit.weights.bundled import bundled_task
 
-    folder = folder if folder.is_dir() else bundled_task(str(folder)) or folder
+    folder = folder if (folder / "config.json").is_file() else bundled_task(str(folder)) or folder
     if not (folder / "weights.safetensors").is_file():
         return None
     from elmokit.config import plain
@@ -121,7 +121,8 @@ def _task_config(folder: "Path") -> dict[str, Any] | None:
 def _task_lines(config: dict[str, Any]) -> "Iterator[str]":
     encoder, tokenizer = config["encoder"], config["tokenizer"]
     yield f"task       {config['task']}"
-    yield "dev        " + ", ".join(f"{name} {100 * value:.2f}" for name, value in config["scores"].items())
+    scores = ", ".join(f"{name} {100 * value:.2f}" for name, value in config["scores"].items())
+    yield f"dev        {scores} (in training)"
     if encoder is None:
         yield "encoder    none"
     else:

@@ -44,7 +44,10 @@ def decode_argument(given: Any) -> Any:
 
 
 def is_source(argument: str) -> bool:
-    """Whether an argument names something to read; all else is text. A name that looks like a file must be one."""
+    """Whether an argument names something to read; all else is text. A name that looks like a file must be one.
+
+    So does a name of a known kind (corpus.txt), or with a folder that is there (data/corpus).
+    """
     from elmokit.errors import InputError
     from elmokit.formats.read import SUFFIXES, TABLES
     from elmokit.formats.streams import COMPRESSIONS
@@ -53,7 +56,9 @@ def is_source(argument: str) -> bool:
         return False
     if argument == "-" or os.path.exists(argument):  # not Path.exists, which raises for what is too long to be a name
         return True
-    if any(c.isspace() for c in argument) or Path(argument).suffix.lower() not in {*SUFFIXES, *TABLES, *COMPRESSIONS}:
+    known = Path(argument).suffix.lower() in {*SUFFIXES, *TABLES, *COMPRESSIONS}
+    placed = os.sep in argument.rstrip(os.sep) and os.path.isdir(os.path.dirname(argument))
+    if any(c.isspace() for c in argument) or not (known or placed):
         return False
     if any(c in argument for c in "*?["):
         return True

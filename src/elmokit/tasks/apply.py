@@ -43,7 +43,7 @@ def write_predictions(
     """
     target, task = Path(path), model.task
     check_target(target, task)
-    run = {"model": _fingerprint(model), "format": target.suffix, "device": str(model.device)}
+    run = {"task": task.name, "model": _fingerprint(model), "format": target.suffix, "device": str(model.device)}
     if model.encoder is not None:
         run["arithmetic"] = model.encoder.arithmetic
     folder = target.with_name(target.name + ".partial")
@@ -62,9 +62,10 @@ def write_predictions(
                 log.commit(part.end)
             report.sentences += len(part.sentences)
             told(report)
-        with disk_errors(target), atomic_write(target) as file:
-            for payload in log.payloads():
-                file.write(payload)
+        if report.sentences or not target.exists():  # an empty input replaces nothing
+            with disk_errors(target), atomic_write(target) as file:
+                for payload in log.payloads():
+                    file.write(payload)
         log.discard()
     return report
 
@@ -85,16 +86,19 @@ def check_columns(task: Task[Any, Any]) -> None:
         raise InputError(f"task {task.name!r} writes no CoNLL columns; choose JSON lines")
 
 
-def cut_examples(examples: Iterable[Any]) -> Iterator[list[Any]]:
-    """Stretches of a stream, in order: each ends once it has `PART_TOKENS` positions, boundaries included."""
+def cut_examples(examples: Iterable[Any], *, first: int | None = None) -> Iterator[list[Any]]:
+    """Stretches of a stream, in order: each ends once it has `PART_TOKENS` positions, boundaries included.
+
+    With `first`, the first ends after so many, and each may have twice as many as the one before.
+    """
     part: list[Any] = []
-    held = 0
+    held, most = 0, first or PART_TOKENS
     for example in examples:
         part.append(example)
         held += sum(len(sentence) + 2 for sentence in example.sentences)
-        if held >= PART_TOKENS:
+        if held >= most:
             yield part
-            part, held = [], 0
+            part, held, most = [], 0, min(2 * most, PART_TOKENS)
     if part:
         yield part
 

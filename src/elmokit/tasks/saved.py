@@ -137,7 +137,7 @@ class TaskModel(Generic[G, A]):
         `encoder` is needed where the one it was trained with is no longer where it was. Another one is refused, or with
         `allow_other_encoder` taken with a warning, if its vectors have the same form.
         """
-        folder = find_task_model(folder)
+        folder, device = find_task_model(folder), pick_device(device)
         stated = read_description(folder)
         task = load_task(stated.task)
         if cls.task_class:

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from elmokit.config import plain, revive
 from elmokit.errors import ConfigError, ElmokitError, InputError
 from elmokit.formats import ReadReport, format_of, read_lines, read_sentences
+from elmokit.formats.read import TABLES
+from elmokit.formats.streams import source_name, suffix_of
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -170,10 +172,20 @@ class Task(ABC, Generic[E, P]):
 def read_texts(path: str | Path, tokenizer: Tokenizer, *, report: ReadReport | None = None) -> Iterator[str]:
     """The lines of a text file; of any other format that `elmokit embed` reads, the sentences."""
     if format_of(path) == "text":
+        refuse_tables(path)
         yield from read_lines(path, report=report)
     else:
         sentences = read_sentences(path, tokenizer=tokenizer, treebank=True, report=report)
         yield from (sentence.as_text for sentence in sentences)
+
+
+def refuse_tables(path: str | Path) -> None:
+    """A table or JSON file is no running text."""
+    if suffix_of(path) in TABLES:
+        raise InputError(
+            f"{source_name(path)}: is named as a table or a JSON file, which this task does not read; give text, JSON "
+            "lines (.jsonl), Parquet or CoNLL-U"
+        )
 
 
 def two_texts(given: Any) -> tuple[str, str]:

@@ -44,11 +44,11 @@ def bundled_task(name: str, place: Path | None = None) -> Path | None:
 
 
 def find_task_model(given: str | Path) -> Path:
-    """The folder of a task model. A folder on this machine wins over a ready-made model of that name, with a note."""
+    """The folder of a task model. One on this machine wins over a ready-made model of that name, with a note."""
     folder, ready = Path(given).expanduser(), bundled_task(str(given))
     if ready is None or folder == ready:
         return folder
-    if not folder.is_dir():
+    if not (folder / "config.json").is_file():  # a folder of data, say
         return ready
     warnings.warn(
         f"the folder {given} here is taken, not the model {given} that comes with elmokit", ElmokitWarning, stacklevel=3

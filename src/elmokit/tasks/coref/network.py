@@ -28,7 +28,7 @@ PRONOUNS = {
     for kind, row in {"he": "he him his himself", "she": "she her hers herself", "it": "it its itself"}.items()
     for word in row.split()
 }  # kinds that never mean the same
-PAIR_NUMBERS = 1 << 25  # of pair vectors that are made at a time where no gradient is needed
+NUMBERS = 1 << 23  # of span and pair vectors that are made at a time where no gradient is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +145,18 @@ class CorefNetwork(Network[CorefDocument, Resolved]):
 
     def _mention_scores(self, context: Tensor, given: Tensor, heads: Tensor) -> Tensor:
         """Of all spans by first word and width, also of those that leave their sentence. (N, W)"""
-        W = self.config.max_width
+        W, N = self.config.max_width, len(given)
         begin, end, head, width = torch.split(self.mention.first.weight, list(self.parts), dim=1)
-        hidden = (
-            (context @ begin.T)[:, None]
-            + _windows(context @ end.T, W)
-            + torch.bmm(heads, _windows(given @ head.T, W))
-            + self.widths.weight @ width.T
-        )  # (N, W, F)
-        return self.mention.finish(hidden + self.mention.first.bias)
+        first, last, inside = context @ begin.T, context @ end.T, given @ head.T  # (N, F) each
+        wide = self.widths.weight @ width.T + self.mention.first.bias  # (W, F)
+        rows = N if torch.is_grad_enabled() else max(1, NUMBERS // (W * first.shape[1]))
+        scored: list[Tensor] = []
+        for k in range(0, N, rows):
+            at = slice(k, k + rows)
+            places = _places(torch.arange(N, device=first.device)[at], W, N)  # (n, W)
+            hidden = first[at, None] + last[places] + torch.bmm(heads[at], inside[places]) + wide  # (n, W, F)
+            scored.append(self.mention.finish(hidden))
+        return torch.cat(scored)
 
     def _antecedents(self, kept: Kept, document: CorefDocument, first: int) -> Tensor:
         """Scores of linking each span to none (0) and to the A spans before it, the nearest first. (M, 1 + A)"""
@@ -167,35 +170,37 @@ class CorefNetwork(Network[CorefDocument, Resolved]):
         told = self.pair.first.weight.shape[1] - 3 * G
         anaphor, antecedent, product, known = torch.split(self.pair.first.weight, [G, G, G, told], dim=1)
         here, behind = kept.vectors @ anaphor.T, kept.vectors @ antecedent.T  # (M, F)
-        facts = self._facts(kept, document, first, before, offsets) @ known.T  # (M, A, F)
-        rows = M if torch.is_grad_enabled() else max(1, PAIR_NUMBERS // max(reach * G, 1))
+        rows = M if torch.is_grad_enabled() else max(1, NUMBERS // max(reach * G, 1))
         scored: list[Tensor] = []
         for k in range(0, M, rows):
             at = slice(k, k + rows)
             alike = (kept.vectors[at, None] * kept.vectors[before[at]]) @ product.T  # (m, A, F)
-            hidden = here[at, None] + behind[before[at]] + alike + facts[at] + self.pair.first.bias
+            facts = self._facts(kept, document, first, at, before[at], offsets) @ known.T  # (m, A, F)
+            hidden = here[at, None] + behind[before[at]] + alike + facts + self.pair.first.bias
             scored.append(self.pair.finish(hidden))  # (m, A)
         scores = torch.cat(scored) + kept.scores[:, None] + kept.scores[before]
         none = scores.new_zeros(M, 1)
         return torch.cat([none, scores.masked_fill(~there, -torch.inf)], dim=1)
 
-    def _facts(self, kept: Kept, document: CorefDocument, first: int, before: Tensor, offsets: Tensor) -> Tensor:
-        """What is known of pairs besides their words: distance, speakers, genre. (M, A, told)"""
-        M, A = before.shape
+    def _facts(
+        self, kept: Kept, document: CorefDocument, first: int, at: slice, before: Tensor, offsets: Tensor
+    ) -> Tensor:
+        """What is known of the pairs of some spans besides their words: distance, speakers, genre. (m, A, told)"""
+        m, A = before.shape
         buckets = torch.bucketize(offsets, torch.tensor(BUCKETS, device=offsets.device), right=True) - 1  # (A,)
-        facts = [self.distances(buckets).expand(M, A, -1)]
+        facts = [self.distances(buckets).expand(m, A, -1)]
         if self.same_speaker is not None:
             same = torch.zeros_like(before)  # 0: not known
             if document.speakers is not None:
                 numbers = {name: k for k, name in enumerate(dict.fromkeys(document.speakers))}
                 words = torch.tensor([numbers[name] for name in document.speakers], device=before.device)  # (N,)
                 speakers = words[kept.spans.starts + first]  # (M,)
-                same = 1 + (speakers[:, None] == speakers[before]).long()
+                same = 1 + (speakers[at, None] == speakers[before]).long()
             facts.append(self.same_speaker(same))
         if self.genres is not None:
             genre = document.genre or ""
             number = self.config.genres.index(genre) + 1 if genre in self.config.genres else 0
-            facts.append(self.genres.weight[number].expand(M, A, -1))
+            facts.append(self.genres.weight[number].expand(m, A, -1))
         return torch.cat(facts, dim=-1)
 
 

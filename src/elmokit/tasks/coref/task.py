@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from elmokit.config import Depth, Positive, Rate, Share, Size, plain, setting
-from elmokit.formats import ReadReport, format_of, read_jsonl, read_lines, read_sentences
+from elmokit.formats import ReadReport, format_of, read_jsonl, read_lines, read_parquet, read_sentences
 from elmokit.formats.read import sentence_of
 from elmokit.formats.streams import source_name
 from elmokit.tasks.coref.data import read_coref, write_coref
@@ -16,7 +16,7 @@ from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentence
 from elmokit.tasks.coref.network import CorefConfig, CorefNetwork
 from elmokit.tasks.coref.scores import score_clusters
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Scores, Task
+from elmokit.tasks.task import Scores, Task, refuse_tables
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -129,20 +129,25 @@ class Coreference(Task[CorefDocument, Resolved]):
     def read_text(
         self, path: str | Path, settings: CorefSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
     ) -> Iterator[CorefDocument]:
-        """A text file is one document, a line of JSON lines another each; column files are read without clusters."""
+        """A text file is one document, a text of JSON lines or Parquet another each; columns without clusters."""
         match format_of(path):
             case "columns":
                 yield from self.read(path, settings)
-            case "jsonl":
-                for unit in read_jsonl(read_lines(path, report=report), name=source_name(path), field="text"):
+            case "jsonl" | "parquet" as format:
+                if format == "jsonl":
+                    units = read_jsonl(read_lines(path, report=report), name=source_name(path))
+                else:
+                    units = read_parquet(path, report=report)
+                for unit in units:
                     if isinstance(unit, str):
                         yield from self.from_text(unit, tokenizer)
                     else:
                         yield CorefDocument("text", place_sentences([sentence_of(unit, tokenizer).tokens]))
-            case "conllu" | "parquet":
+            case "conllu":
                 sentences = read_sentences(path, tokenizer=tokenizer, treebank=True, report=report)
                 yield CorefDocument("text", place_sentences([sentence.tokens for sentence in sentences]))
             case _:
+                refuse_tables(path)
                 yield from self.from_text("\n".join(read_lines(path, report=report)), tokenizer)
 
     def show(self, example: CorefDocument, prediction: Resolved) -> str:

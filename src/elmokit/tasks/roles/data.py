@@ -68,9 +68,14 @@ def read_propositions(
         yield from _from_columns(lines, name, CONLL_2012 if first.startswith("#begin document") else usual)
 
 
+def has_marks(text: str) -> bool:
+    """Whether a text marks predicates by asterisks."""
+    return _MARKED.search(text) is not None
+
+
 def read_marked(text: str, tokenizer: Tokenizer) -> list[Proposition]:
     """The predicates of running text: words between asterisks, which are not read; offsets lead into the `text`."""
-    if not _MARKED.search(text):
+    if not has_marks(text):
         return []
     kept: list[int] = []  # the place in `text` of every character that is read
     marked: list[tuple[int, int]] = []  # where predicates stand in what is read
@@ -114,6 +119,10 @@ def write_columns(proposition: Proposition, tags: Sequence[str]) -> str:
 def _from_records(lines: Iterable[str], name: str, *, labelled: bool) -> Iterator[Proposition]:
     for record in read_records(lines, name=name, format="jsonl"):
         words, frames = record.fields.get("words"), record.fields.get("frames")
+        if words is None and "text" in record.fields:
+            raise FormatError(
+                f"{record.place}: has a text, but no 'words' and 'frames'; give running text as a text file or Parquet"
+            )
         if not _strings(words) or not all(words):
             raise FormatError(f"{record.place}: 'words' is {str(words)[:40]!r}, expected a list of words, none empty")
         if not isinstance(frames, list) or not all(isinstance(frame, Mapping) for frame in frames):

@@ -8,6 +8,7 @@ The network does not look for predicates. Text marks them by asterisks; in Engli
 that the ready-made model `pos` finds.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,17 +21,18 @@ from rich.markup import escape
 from torch import Tensor, nn
 
 from elmokit.config import Depth, Share, Size, check, setting
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, InputError
 from elmokit.formats import ReadReport, format_of
+from elmokit.formats.streams import source_name
 from elmokit.nn.crf import Allowed, Crf
 from elmokit.nn.highway_lstm import HighwayLstm, HighwayLstmConfig
 from elmokit.tasks.classes import part_of
 from elmokit.tasks.labels import check_labels, legal_transitions, list_labels, read_spans
-from elmokit.tasks.roles.data import Proposition, read_marked, read_propositions, write_columns
+from elmokit.tasks.roles.data import Proposition, has_marks, read_marked, read_propositions, write_columns
 from elmokit.tasks.roles.scores import PREDICATE, score_roles
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
-from elmokit.tasks.tagging.task import Tagger
+from elmokit.tasks.tagging.task import Tagger, mark_span
 from elmokit.tasks.task import Batch, Network, Scores, Task, read_texts
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
@@ -198,11 +200,11 @@ class SemanticRoles(Task[Proposition, Roles]):
             yield from read_propositions(path, predicate_column=column, labelled=False, report=report)
             return
         if Path(path).is_file():  # read twice, not held
-            marked = any(read_marked(text, tokenizer) for text in read_texts(path, tokenizer))
+            marked = _count_marked(read_texts(path, tokenizer), source_name(path))
             texts = read_texts(path, tokenizer, report=report)
         else:
             held = list(read_texts(path, tokenizer, report=report))
-            marked = any(read_marked(text, tokenizer) for text in held)
+            marked = _count_marked(held, source_name(path))
             texts = iter(held)
         while some := list(islice(texts, TEXTS)):
             if marked:
@@ -215,8 +217,7 @@ class SemanticRoles(Task[Proposition, Roles]):
         shown, at = "", 0
         for span in TaggedSentence(example.sentence, prediction.tags, "IOB2").spans:
             colour = "yellow" if span.type == PREDICATE else "cyan"
-            marked = f"[bold {colour}]{escape(span.text)}[/] [{colour}]({escape(span.type)})[/]"
-            shown += escape(text[at : span.start - start]) + marked
+            shown += escape(text[at : span.start - start]) + mark_span(span, colour)
             at = span.end - start
         return f"[bold]{escape(prediction.predicate.text)}[/bold]: {shown}{escape(text[at:])}"
 
@@ -267,6 +268,24 @@ def find_verbs(texts: Sequence[str], tokenizer: Tokenizer) -> list[Proposition]:
         for k, tag in enumerate(answer.tags)
         if tag == "VERB"
     ]
+
+
+def _count_marked(texts: Iterable[str], source: str) -> int:
+    """How many texts mark predicates; a warning where some do and others do not."""
+    marked = plain = 0
+    for text in texts:
+        if has_marks(text):
+            marked += 1
+        elif text.strip():
+            plain += 1
+    if marked and plain:
+        warnings.warn(
+            f"{source}: predicates are marked by asterisks in {marked:,} of {marked + plain:,} lines, so the verbs of "
+            "the others are not taken; without any such marks all verbs are",
+            ElmokitWarning,
+            stacklevel=2,
+        )
+    return marked
 
 
 @cache

@@ -21,6 +21,7 @@ from elmokit.tasks.tagging.network import (
     TaggerConfig,
     TaggerNetwork,
     TaglmNetwork,
+    TextSpan,
 )
 from elmokit.tasks.task import Scores, Task
 from elmokit.tasks.words import WordFeaturesConfig
@@ -109,9 +110,11 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
     ) -> Iterator[TaggedExample]:
         if format_of(path) == "text":
             return super().read_text(path, settings, tokenizer, report=report)
-        return map(TaggedExample, read_sentences(path, tokenizer=tokenizer, treebank=True, report=report))
+        sentences = read_sentences(path, tokenizer=tokenizer, lines="paragraphs", treebank=True, report=report)
+        return map(TaggedExample, sentences)
 
     def show(self, example: TaggedExample, prediction: TaggedSentence) -> str:
+        """Spans stand in brackets with their types, words with their labels behind a slash."""
         if prediction.scheme is None:
             words = zip(example.sentence.tokens, prediction.tags, strict=True)
             return " ".join(f"{escape(word)}[dim]/{escape(tag)}[/dim]" for word, tag in words)
@@ -120,7 +123,7 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         shown, at = "", 0
         for span in prediction.spans:
             colour = colours.setdefault(span.type, COLOURS[len(colours) % len(COLOURS)])
-            marked = f"[bold {colour}]{escape(span.text)}[/] [{colour}]({escape(span.type)})[/]"
+            marked = mark_span(span, colour)
             shown += escape(text[at : span.start - start]) + marked
             at = span.end - start
         return shown + escape(text[at:])
@@ -142,6 +145,11 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         """Word, tab, label; spans in IOB2, as most tools read them."""
         tags = prediction.tags if prediction.scheme is None else convert_tags(prediction.tags, "IOB2")
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(example.sentence.tokens, tags, strict=True)) + "\n"
+
+
+def mark_span(span: TextSpan, colour: str) -> str:
+    """A span in rich's markup, in brackets, its type first: where it begins is seen without colours, too."""
+    return rf"[{colour}]\[{escape(span.type)}[/] [bold {colour}]{escape(span.text)}[/][{colour}]][/]"
 
 
 class Tagger(TaskModel[str, list[TaggedSentence]]):
