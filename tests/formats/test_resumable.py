@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import write_text
-from elmokit.formats.resumable import HEADER, BusyError, Log, Position, locked, open_log, read_chunks
+from elmokit.formats.locks import BusyError, locked
+from elmokit.formats.resumable import HEADER, Log, Position, open_log, read_chunks
 from elmokit.text import Sentence
 
 RUN = {"model": "a", "layers": "top"}
@@ -251,7 +252,7 @@ class TestOrder:
 
 
 class TestLocks:
-    HOLD = "import sys, time; from pathlib import Path; from elmokit.formats.resumable import locked\n"
+    HOLD = "import sys, time; from pathlib import Path; from elmokit.formats.locks import locked\n"
     HOLD += "with locked(Path(sys.argv[1]), busy='busy'):\n    print('held', flush=True); time.sleep(60)"
 
     def test_another_process_and_a_dead_one(self, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import small_runs as runs
 import torch
 
 from elmokit.errors import InputError
-from elmokit.formats.resumable import locked
+from elmokit.formats.locks import locked
 from elmokit.pretrain.corpus.text import Corpus, read_blocks
 from elmokit.pretrain.processes import StopSignals
 from elmokit.text import load_tokenizer

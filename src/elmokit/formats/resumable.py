@@ -23,7 +23,6 @@ import os
 import re
 import shutil
 import struct
-import sys
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,19 +32,16 @@ from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 from elmokit.batch import cut_stream
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import write_text
+from elmokit.formats.locks import LOCK, locked
 from elmokit.text import Sentence
 from elmokit.text.packed import Packed, SentenceStream, cut_packed, telling
 
-RECORDS, MANIFEST, LOCK = "records.bin", "manifest.json", "lock"
+RECORDS, MANIFEST = "records.bin", "manifest.json"
 HEADER = struct.Struct("<cQI")  # kind, length of the payload, CRC-32 of the payload
 PAYLOAD, SEVERAL, COMMIT = b"S", b"B", b"C"
 COUNT = struct.Struct("<I")  # of the results in one payload, in front of it
 T = TypeVar("T")
 RESTART = "repeat that run to finish it, or start again with --restart (restart=True)"
-
-
-class BusyError(InputError):
-    """Another process is at work there."""
 
 
 class Position(NamedTuple):
@@ -108,48 +104,6 @@ def follow(
         yield Part(chunk, Position(read, digest.hexdigest()), read <= done.sentences)
     if read < done.sentences:
         raise other
-
-
-@contextlib.contextmanager
-def locked(path: Path, *, busy: str | None) -> Iterator[None]:
-    """Holds the file `path` locked; where another process does, a BusyError says `busy`, or without it this waits.
-
-    The lock ends with its process, however that ends. Where there are no locks (Windows, some network disks) there is
-    no protection.
-    """
-    while True:
-        try:
-            path.parent.mkdir(exist_ok=True)
-        except FileExistsError:
-            if path.parent.exists() and not path.parent.is_dir():
-                raise
-            continue  # the last owner removes the folder just now
-        try:
-            file = path.open("ab")
-        except FileNotFoundError:  # the last owner has just removed the folder
-            continue
-        with file:
-            _lock(file, busy)
-            try:
-                held = os.path.samestat(os.stat(path), os.fstat(file.fileno()))
-            except FileNotFoundError:
-                held = False
-            if held:
-                yield
-                return
-
-
-def _lock(file: BinaryIO, busy: str | None) -> None:
-    if sys.platform == "win32":
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
-    except BlockingIOError:
-        raise BusyError(busy) from None
-    except OSError:  # a disk without locks
-        return
 
 
 @contextlib.contextmanager

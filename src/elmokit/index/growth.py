@@ -13,8 +13,8 @@ import numpy as np
 from elmokit.encoders.encoder import Encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import sweep_drafts
+from elmokit.formats.locks import locked as locked_file
 from elmokit.formats.resumable import RESTART, Position, disk_errors, read_chunks
-from elmokit.formats.resumable import locked as locked_file
 from elmokit.index._hnsw import DESCRIPTION
 from elmokit.index.segment import PATTERN, Progress, Segment, SegmentWriter
 from elmokit.index.settings import IndexSettings, Manifest, TextRun

@@ -20,8 +20,8 @@ import torch
 
 from elmokit.encoders import load_encoder
 from elmokit.errors import InputError, MissingExtraError
+from elmokit.formats.locks import locked
 from elmokit.formats.parts import Part, PartReport, Spent, WorkerReport, digest_parts, make_part, plan_parts
-from elmokit.formats.resumable import locked
 from elmokit.index import Index, IndexSettings
 from elmokit.index.parts import SegmentMaker, SegmentOptions, SegmentReport, adding_parts
 from elmokit.layers import LayerChoice

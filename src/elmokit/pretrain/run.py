@@ -23,8 +23,8 @@ from elmokit.chars import CodecSpec
 from elmokit.config import plain, read_json, revive
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats.atomic import sweep_drafts, write_text
+from elmokit.formats.locks import LOCK, locked
 from elmokit.formats.read import told_lines
-from elmokit.formats.resumable import LOCK, locked
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
 from elmokit.pretrain.checkpoint import write_error
 from elmokit.pretrain.config import PretrainConfig

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from elmokit.encoders import Elmo, ElmoEmbedding, Encoder
 from elmokit.errors import FormatError, InputError
 from elmokit.formats.atomic import atomic_write
-from elmokit.formats.resumable import disk_errors, locked
+from elmokit.formats.locks import locked
+from elmokit.formats.resumable import disk_errors
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
 

@@ -16,7 +16,7 @@ from elmokit.encoders.places import pick_device
 from elmokit.encoders.static.load import load_table
 from elmokit.encoders.static.table import WordTable
 from elmokit.errors import ConfigError, InputError
-from elmokit.formats.resumable import locked
+from elmokit.formats.locks import locked
 from elmokit.layers import Vectors
 from elmokit.tasks.feed import Feeder
 from elmokit.tasks.layers import CachedLayers, LayerSource, Told, TunedLayers

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import ConfigError, ElmokitError, InputError
 from elmokit.formats.ahead import available_workers
-from elmokit.formats.resumable import LOCK, locked
+from elmokit.formats.locks import LOCK, locked
 from elmokit.pretrain.corpus._counting import MOST_WORDS, WordCounter
 from elmokit.pretrain.corpus._encoding import EncodedBlock, encode_blocks
 from elmokit.pretrain.corpus._heldout import HeldOut, plan_heldout

@@ -21,7 +21,8 @@ from elmokit.config import read_json
 from elmokit.encoders import Encoder
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats.atomic import write_text
-from elmokit.formats.resumable import BusyError, disk_errors
+from elmokit.formats.locks import BusyError
+from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import LayerSource
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_task
 from elmokit.tasks.saved import LearnedMix, TaskModel
