@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitError, InputError
 from elmokit.tasks.catalogue import load_task
 from elmokit.text import load_tokenizer
 
@@ -72,3 +72,31 @@ def test_tables_are_no_running_text(name: str, end: str, tmp_path: Path) -> None
     (tmp_path / f"text.{end}").write_text("id,text\n1,Ann left.\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"is named as a table or a JSON file, which this task does not read"):
         list(task.read_text(tmp_path / f"text.{end}", task.settings, ENGLISH))
+
+
+@pytest.mark.parametrize("name", ["ner", "coref", "roles", "sentiment"])
+@pytest.mark.parametrize("end", ["jsonl", "parquet"])
+def test_another_field_holds_the_text(name: str, end: str, tmp_path: Path) -> None:
+    path, text = tmp_path / f"text.{end}", "Ann *left* Rome."
+    if end == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"id": ["1"], "body": [text]}), path)
+    else:
+        path.write_text(f'{{"id": "1", "body": "{text}"}}\n', encoding="utf-8")
+    task = load_task(name)
+    (found,) = task.read_text(path, task.settings, ENGLISH, field="body")
+    assert found.sentences[0].tokens[-2:] == ("Rome", ".")
+    if name != "roles":
+        with pytest.raises(ElmokitError, match="'body'"):  # what there is is told
+            list(task.read_text(path, task.settings, ENGLISH))
+
+
+@pytest.mark.parametrize("name", ["entail", "qa"])
+def test_two_texts_are_not_in_one_field(name: str, tmp_path: Path) -> None:
+    task, path = load_task(name), tmp_path / "text.jsonl"
+    path.write_text('{"sentence1": "a", "sentence2": "b", "passage": "a", "question": "b"}\n', encoding="utf-8")
+    assert len(list(task.read_text(path, task.settings, ENGLISH))) == 1
+    with pytest.raises(InputError, match="leave it out"):
+        list(task.read_text(path, task.settings, ENGLISH, field="sentence1"))

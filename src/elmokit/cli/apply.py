@@ -38,6 +38,9 @@ def apply(
     conll_output: Annotated[
         bool, typer.Option("--conll", help="Print CoNLL columns, for tasks that have them.")
     ] = False,
+    field: Annotated[
+        str, typer.Option(metavar="NAME", show_default=False, help="JSON field or column with the text; default: text.")
+    ] = "",
     restart: Annotated[
         bool, typer.Option("--restart", help="Delete what an unfinished run left and start again.")
     ] = False,
@@ -51,7 +54,7 @@ def apply(
         elmokit apply ner "Jane lives in Paris. Bob does not." --json
 
     Text may be whole paragraphs. What is found is marked, in colour on a terminal. A name such as ner means a model
-    that comes with elmokit (`elmokit models` lists them), unless a folder of that name is here. JSON has one object
+    that comes with elmokit (`elmokit models` lists them), unless a model of that name is here. JSON has one object
     per example (for most tasks, a sentence), with its text. Offsets are in characters, from the beginning of the text
     or line.
 
@@ -81,7 +84,7 @@ def apply(
             folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
         )
         task, read = loaded.task, ReadReport()
-        examples = _read(loaded, inputs, read)
+        examples = _read(loaded, inputs, read, field)
         if output is None:
             if conll_output:
                 check_columns(task)
@@ -97,7 +100,7 @@ def apply(
         typer.echo(f"the input held no {task.unit}{kept}", err=True)
 
 
-def _read(model: "TaskModel[Any, Any]", inputs: list[str], read: "ReadReport") -> Iterator[Any]:
+def _read(model: "TaskModel[Any, Any]", inputs: list[str], read: "ReadReport", field: str) -> Iterator[Any]:
     """The examples of all arguments, in order."""
     from elmokit.cli.inputs import is_source
     from elmokit.formats import expand_inputs
@@ -106,7 +109,7 @@ def _read(model: "TaskModel[Any, Any]", inputs: list[str], read: "ReadReport") -
     for argument in inputs:
         if is_source(argument):
             for source in expand_inputs([argument], tables=True):
-                yield from model.task.read_text(source, model.setup.settings, model.tokenizer, report=read)
+                yield from model.task.read_text(source, model.setup.settings, model.tokenizer, field=field, report=read)
             continue
         text, bad = mend(argument)
         read.bad_bytes += bad

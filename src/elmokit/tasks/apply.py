@@ -18,7 +18,7 @@ from elmokit.tasks.task import Example, Task
 from elmokit.weights.storage import digest_tensors
 
 SUFFIXES = (".jsonl", ".conll")
-PART_TOKENS = 1 << 15  # positions of a part: what a kill can cost
+PART_TOKENS = 1 << 14  # positions of a part: what a kill can cost
 
 
 @dataclass(slots=True)

@@ -34,8 +34,10 @@ class FieldChoice:
         if found is None:
             wanted = repr(self.name) if self.name else "any of " + ", ".join(self.usual)
             known = ", ".join(map(repr, record.fields)) or "none"
+            flag = " (elmokit apply: --field)" if self.setting == "text_field" else ""
             raise FormatError(
-                f"{record.place}: has no field {wanted}; its fields are {known}; name one of them by {self.setting}"
+                f"{record.place}: has no field {wanted}; its fields are {known}; name one of them by "
+                f"{self.setting}{flag}"
             )
         return found
 

@@ -143,13 +143,20 @@ class Task(ABC, Generic[E, P]):
         return sum(map(len, example.sentences))
 
     def read_text(
-        self, path: str | Path, settings: Any, tokenizer: Tokenizer, *, report: ReadReport | None = None
+        self,
+        path: str | Path,
+        settings: Any,
+        tokenizer: Tokenizer,
+        *,
+        field: str = "",
+        report: ReadReport | None = None,
     ) -> Iterator[E]:
         """The examples of a file without labels, one after the other; `report` is kept up to date.
 
-        Here they are those of each line of text, or of each sentence of other formats.
+        Here they are those of each line of text, or of each sentence of other formats. `field` is the JSON field or
+        Parquet column of the text, where that is not the usual one.
         """
-        for text in read_texts(path, tokenizer, report=report):
+        for text in read_texts(path, tokenizer, field=field, report=report):
             yield from self.from_text(text, tokenizer)
 
     def conll(self, example: E, prediction: P) -> str:
@@ -169,13 +176,15 @@ class Task(ABC, Generic[E, P]):
         return plain(network.config)
 
 
-def read_texts(path: str | Path, tokenizer: Tokenizer, *, report: ReadReport | None = None) -> Iterator[str]:
+def read_texts(
+    path: str | Path, tokenizer: Tokenizer, *, field: str = "", report: ReadReport | None = None
+) -> Iterator[str]:
     """The lines of a text file; of any other format that `elmokit embed` reads, the sentences."""
     if format_of(path) == "text":
         refuse_tables(path)
         yield from read_lines(path, report=report)
     else:
-        sentences = read_sentences(path, tokenizer=tokenizer, treebank=True, report=report)
+        sentences = read_sentences(path, tokenizer=tokenizer, field=field or "text", treebank=True, report=report)
         yield from (sentence.as_text for sentence in sentences)
 
 

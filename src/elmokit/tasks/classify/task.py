@@ -5,7 +5,7 @@ Stanford Sentiment Treebank's trees, scored on whole sentences.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -123,15 +123,22 @@ class Classification(LabelTask[TextExample]):
         return super().examples(given, tokenizer) or [TextExample(tokenizer.tokenize(given))]
 
     def read_text(
-        self, path: str | Path, settings: ClassifySettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+        self,
+        path: str | Path,
+        settings: ClassifySettings,
+        tokenizer: Tokenizer,
+        *,
+        field: str = "",
+        report: ReadReport | None = None,
     ) -> Iterator[TextExample]:
         """The text column of CSV, TSV and JSON lines, the lines of text, or the sentences of any other format."""
         format = named_format(path)
         if format is None and format_of(path) != "text":
-            sentences = read_sentences(path, tokenizer=tokenizer, treebank=True, report=report)
+            sentences = read_sentences(path, tokenizer=tokenizer, field=field or "text", treebank=True, report=report)
             return (TextExample(found) for found in sentences if len(found))
         if format is None:
             return super().read_text(path, settings, tokenizer, report=report)
+        settings = replace(settings, text_field=field) if field else settings
         return self.read_records(path, read_lines(path, report=report), format, settings, unlabelled=tokenizer)
 
     def show(self, example: TextExample, prediction: ClassPrediction) -> str:

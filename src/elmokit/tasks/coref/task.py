@@ -127,7 +127,13 @@ class Coreference(Task[CorefDocument, Resolved]):
         return predictions[0]
 
     def read_text(
-        self, path: str | Path, settings: CorefSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+        self,
+        path: str | Path,
+        settings: CorefSettings,
+        tokenizer: Tokenizer,
+        *,
+        field: str = "",
+        report: ReadReport | None = None,
     ) -> Iterator[CorefDocument]:
         """A text file is one document, a text of JSON lines or Parquet another each; columns without clusters."""
         match format_of(path):
@@ -135,9 +141,9 @@ class Coreference(Task[CorefDocument, Resolved]):
                 yield from self.read(path, settings)
             case "jsonl" | "parquet" as format:
                 if format == "jsonl":
-                    units = read_jsonl(read_lines(path, report=report), name=source_name(path))
+                    units = read_jsonl(read_lines(path, report=report), name=source_name(path), field=field or "text")
                 else:
-                    units = read_parquet(path, report=report)
+                    units = read_parquet(path, field=field or "text", report=report)
                 for unit in units:
                     if isinstance(unit, str):
                         yield from self.from_text(unit, tokenizer)

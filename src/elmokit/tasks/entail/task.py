@@ -164,12 +164,22 @@ class PairClassification(LabelTask[PairExample]):
         return [pair_of(*two_texts(given), tokenizer)]
 
     def read_text(
-        self, path: str | Path, settings: PairSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+        self,
+        path: str | Path,
+        settings: PairSettings,
+        tokenizer: Tokenizer,
+        *,
+        field: str = "",
+        report: ReadReport | None = None,
     ) -> Iterator[PairExample]:
         """The two text columns of CSV, TSV and JSON lines, whatever else they hold; of any other file its lines."""
         format = named_format(path)
         if format is None:
-            return super().read_text(path, settings, tokenizer, report=report)
+            return super().read_text(path, settings, tokenizer, field=field, report=report)
+        if field:
+            raise InputError(
+                f"{path}: pairs stand in two fields, so one field ({field!r}) cannot be chosen; leave it out"
+            )
         return self.read_records(path, read_lines(path, report=report), format, settings, unlabelled=tokenizer)
 
     def show(self, example: PairExample, prediction: ClassPrediction) -> str:

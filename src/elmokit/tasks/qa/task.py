@@ -162,10 +162,18 @@ class QuestionAnswering(Task[Question, Answer]):
         return predictions[0]
 
     def read_text(
-        self, path: str | Path, settings: QuestionSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+        self,
+        path: str | Path,
+        settings: QuestionSettings,
+        tokenizer: Tokenizer,
+        *,
+        field: str = "",
+        report: ReadReport | None = None,
     ) -> Iterator[Question]:
         """SQuAD's JSON with or without answers, JSON lines with passage and question, or text as in `from_text`."""
         longest = settings.longest_passage or None
+        if field:
+            raise InputError(f"{path}: questions have fields of their own, so {field!r} cannot be chosen; leave it out")
         if ".json" in Path(path).suffixes:
             yield from read_squad(path, tokenizer=tokenizer, longest=longest, labelled=False)
             return

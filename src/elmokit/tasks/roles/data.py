@@ -121,7 +121,8 @@ def _from_records(lines: Iterable[str], name: str, *, labelled: bool) -> Iterato
         words, frames = record.fields.get("words"), record.fields.get("frames")
         if words is None and "text" in record.fields:
             raise FormatError(
-                f"{record.place}: has a text, but no 'words' and 'frames'; give running text as a text file or Parquet"
+                f"{record.place}: has a text, but no 'words' and 'frames'; choose the field to read it as running text "
+                "(apply --field text)"
             )
         if not _strings(words) or not all(words):
             raise FormatError(f"{record.place}: 'words' is {str(words)[:40]!r}, expected a list of words, none empty")

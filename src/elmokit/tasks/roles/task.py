@@ -189,21 +189,28 @@ class SemanticRoles(Task[Proposition, Roles]):
         return read_marked(text, tokenizer) or find_verbs([text], tokenizer)
 
     def read_text(
-        self, path: str | Path, settings: RoleSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+        self,
+        path: str | Path,
+        settings: RoleSettings,
+        tokenizer: Tokenizer,
+        *,
+        field: str = "",
+        report: ReadReport | None = None,
     ) -> Iterator[Proposition]:
         """JSON lines and columns by their names, labelled or not; of any other file its lines, as `from_text`.
 
-        Where no line of the file marks a predicate, the verbs of all are taken.
+        With `field`, JSON lines hold running text there. Where no line of the file marks a predicate, the verbs of all
+        are taken.
         """
-        if format_of(path) in ("jsonl", "columns"):
+        if format_of(path) == "columns" or (format_of(path) == "jsonl" and not field):
             column = settings.predicate_column
             yield from read_propositions(path, predicate_column=column, labelled=False, report=report)
             return
         if Path(path).is_file():  # read twice, not held
-            marked = _count_marked(read_texts(path, tokenizer), source_name(path))
-            texts = read_texts(path, tokenizer, report=report)
+            marked = _count_marked(read_texts(path, tokenizer, field=field), source_name(path))
+            texts = read_texts(path, tokenizer, field=field, report=report)
         else:
-            held = list(read_texts(path, tokenizer, report=report))
+            held = list(read_texts(path, tokenizer, field=field, report=report))
             marked = _count_marked(held, source_name(path))
             texts = iter(held)
         while some := list(islice(texts, TEXTS)):

@@ -106,11 +106,19 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         return [TaggedExample(sentence) for sentence in tokenizer.split(text)]
 
     def read_text(
-        self, path: str | Path, settings: TaggingSettings, tokenizer: Tokenizer, *, report: ReadReport | None = None
+        self,
+        path: str | Path,
+        settings: TaggingSettings,
+        tokenizer: Tokenizer,
+        *,
+        field: str = "",
+        report: ReadReport | None = None,
     ) -> Iterator[TaggedExample]:
         if format_of(path) == "text":
             return super().read_text(path, settings, tokenizer, report=report)
-        sentences = read_sentences(path, tokenizer=tokenizer, lines="paragraphs", treebank=True, report=report)
+        sentences = read_sentences(
+            path, tokenizer=tokenizer, field=field or "text", lines="paragraphs", treebank=True, report=report
+        )
         return map(TaggedExample, sentences)
 
     def show(self, example: TaggedExample, prediction: TaggedSentence) -> str:
