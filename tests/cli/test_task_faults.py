@@ -173,7 +173,9 @@ def test_what_is_there_is_not_written_over(cli: Cli, data: Path, monkeypatch: py
 def test_folders_and_devices_that_do_not_fit(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(data)
     Path("ner").mkdir()  # of data, not a model
-    assert cli("apply", "ner", "Ann left.").code == 0
+    found = cli("apply", "ner", "Ann left.")
+    assert (found.code, found.out) == (0, "[PER Ann] left.\n")
+    assert "the folder ner here holds no model; the one that comes with elmokit is taken" in found.err
     assert cli("info", "ner").code == 0
     wrong = cli("apply", "ner", "Ann left.", "--device", "gpu")
     assert (wrong.code, wrong.err.strip()) == (

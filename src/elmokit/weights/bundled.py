@@ -44,16 +44,21 @@ def bundled_task(name: str, place: Path | None = None) -> Path | None:
 
 
 def find_task_model(given: str | Path) -> Path:
-    """The folder of a task model. One on this machine wins over a ready-made model of that name, with a note."""
+    """The folder of a task model. One on this machine wins over a ready-made model of that name, with a note.
+
+    A folder without a model, such as one of data, does not, with a note, too.
+    """
     folder, ready = Path(given).expanduser(), bundled_task(str(given))
     if ready is None or folder == ready:
         return folder
-    if not (folder / "config.json").is_file():  # a folder of data, say
+    if not folder.is_dir():
         return ready
-    warnings.warn(
-        f"the folder {given} here is taken, not the model {given} that comes with elmokit", ElmokitWarning, stacklevel=3
-    )
-    return folder
+    if (folder / "config.json").is_file():
+        taken, told = folder, f"the folder {given} here is taken, not the model {given} that comes with elmokit"
+    else:
+        taken, told = ready, f"the folder {given} here holds no model; the one that comes with elmokit is taken"
+    warnings.warn(told, ElmokitWarning, stacklevel=3)
+    return taken
 
 
 def _read(folder: Path, kind: str) -> Bundled:
