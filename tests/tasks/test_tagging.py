@@ -141,3 +141,27 @@ def test_real_files(shared: Path) -> None:
     pos = POS.read(shared / "eval" / "pos-ewt" / "en_ewt-ud-dev.conllu.xz", POS.settings)
     assert len(pos) == 2001
     assert {tag for example in pos for tag in example.tags or ()} >= {"NOUN", "VERB", "PROPN"}
+
+
+def test_words_that_the_tokenizer_cuts_are_trained_on_cut_so_too(tmp_path: Path) -> None:
+    text = (
+        "Jean-Luc B-PER\nPicard I-PER\nleft O\nthe O\nU.S. B-LOC\n\n"
+        "A O\nLondon-based B-MISC\nfirm O\n\n"  # which part of it is a name is not known
+        "A O\nyear-old O\nfirm O\n.. O\n. O\n\n"  # what the tokenizer would join stays
+        "Jane B-PER\nleft O\n"
+    )
+    path = put(tmp_path, "a.txt", text)
+    settings = load_setup(NER, flags={"recut": "english"}).settings
+    examples = NER.read(path, settings)
+    assert len(examples) == 4
+    assert NER.training_examples(path, NER.settings) == examples
+    *as_read, first, second = NER.training_examples(path, settings)
+    assert as_read == examples
+    assert first.sentence.tokens == ("Jean", "-", "Luc", "Picard", "left", "the", "U.S.")
+    assert first.tags == ("B-PER", "I-PER", "I-PER", "E-PER", "O", "O", "S-LOC")
+    assert second.sentence.tokens == ("A", "year", "-", "old", "firm", "..", ".")
+    assert second.tags == ("O",) * 7
+    with pytest.raises(InputError, match="one label each, which cannot be parted"):
+        POS.training_examples(put(tmp_path, "a.conllu", CONLLU), load_setup(POS, flags={"recut": "english"}).settings)
+    with pytest.raises(InputError, match="no tokenizer 'englsh'"):
+        NER.training_examples(path, load_setup(NER, flags={"recut": "englsh"}).settings)

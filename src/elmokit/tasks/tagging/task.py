@@ -23,9 +23,10 @@ from elmokit.tasks.tagging.network import (
     TaglmNetwork,
     TextSpan,
 )
+from elmokit.tasks.tagging.recut import recut
 from elmokit.tasks.task import Scores, Task
 from elmokit.tasks.words import WordFeaturesConfig
-from elmokit.text import Sentence, Tokenizer, unescape_treebank
+from elmokit.text import Sentence, Tokenizer, load_tokenizer, unescape_treebank
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 SPAN_LABEL = re.compile(r"O|[BIES](-.*)?")
@@ -44,6 +45,7 @@ class TaggingSettings:
     )
     labels: Labels = setting("auto", "what is labelled: spans (IOB1, IOB2, IOBES) or words; auto: as the labels look")
     scheme: Scheme = setting("IOBES", "scheme of the labels inside the network, whatever the files have")
+    recut: str = setting("", "tokenizer, such as english: sentences with words that it cuts are trained on cut so, too")
     hidden: Size = setting(200, "LSTM cells in each direction")
     lstm_layers: Depth = setting(2, "number of LSTM layers", was="layers")
     dropout: Share = setting(0.25, "dropout on the input of each LSTM and on the output")
@@ -74,6 +76,11 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
                 tags = tuple(convert_tags(tags, scheme))
             examples.append(TaggedExample(sentence, tags, scheme))
         return examples
+
+    def training_examples(self, path: str | Path, settings: TaggingSettings) -> list[TaggedExample]:
+        """Those of the file; then those that are cut again, as `recut` says."""
+        examples = self.read(path, settings)
+        return examples + list(recut(examples, load_tokenizer(settings.recut)) if settings.recut else ())
 
     def new_network(
         self, train: Sequence[TaggedExample], features: WordFeaturesConfig, settings: TaggingSettings
