@@ -1,14 +1,17 @@
 """The English model that comes with elmokit: there, light, and as good as the pages say."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from elmokit import Classifier, CoreferenceResolver, Elmo, RoleLabeller, Tagger
+from elmokit.cli import app
 from elmokit.lm import LanguageModel
 from elmokit.weights import bundled_models, load_pretrained, save_pretrained
 from elmokit.weights.load import BUNDLED
@@ -121,6 +124,17 @@ def test_other_ready_made_models() -> None:
     good, bad = judge.predict(["A warm, funny and wonderful film.", "A dull, stupid and boring film."])
     assert good.label in ("positive", "very positive")
     assert bad.label in ("negative", "very negative")
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted((BUNDLED / "tasks").iterdir()) if path.is_dir()])
+def test_the_cards_examples(name: str) -> None:
+    """What a card says that its command prints; probabilities differ slightly between CPUs."""
+    card = (BUNDLED / "tasks" / name / "README.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"```bash no-run\n(elmokit apply .+)\n```", card)
+    done = CliRunner().invoke(app, shlex.split(command)[1:], catch_exceptions=False)
+    (shown,) = re.findall(r"```text\n((?:.*\n)+?)```", card)
+    printed, expected = (re.sub(r"\b0\.\d+", "0.#", text.strip()) for text in (done.stdout, shown))
+    assert printed == expected
 
 
 def test_a_ready_made_tagger_starts_without_torch_s_compiler() -> None:

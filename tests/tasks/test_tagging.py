@@ -165,3 +165,26 @@ def test_words_that_the_tokenizer_cuts_are_trained_on_cut_so_too(tmp_path: Path)
         POS.training_examples(put(tmp_path, "a.conllu", CONLLU), load_setup(POS, flags={"recut": "english"}).settings)
     with pytest.raises(InputError, match="no tokenizer 'englsh'"):
         NER.training_examples(path, load_setup(NER, flags={"recut": "englsh"}).settings)
+
+
+def test_some_sentences_are_trained_on_in_other_case_too(tmp_path: Path) -> None:
+    text = "".join(f"Jane B-PER\nleft O\n{word} B-LOC\n\n" for word in ("Ulm", "Bonn", "Kiel", "Rom"))
+    path = put(tmp_path, "a.txt", text)
+    settings = load_setup(NER, flags={"recase": 0.5}).settings
+    *as_read, lower, upper = NER.training_examples(path, settings)
+    assert as_read == NER.read(path, settings)
+    assert lower.sentence.tokens == ("jane", "left", "ulm")
+    assert upper.sentence.tokens == ("JANE", "LEFT", "KIEL")  # evenly spaced
+    assert lower.tags == upper.tags == as_read[0].tags
+    assert lower.scheme == "IOBES"
+    of_words = put(tmp_path, "a.conllu", 2 * CONLLU)
+    words = POS.training_examples(of_words, load_setup(POS, flags={"recase": 1.0}).settings)
+    assert [example.sentence.tokens[0] for example in words] == ["Cats", "Cats", "cats", "CATS"]
+    assert {example.tags for example in words} == {("NOUN", "VERB")}
+
+
+def test_cut_sentences_come_in_other_case_too(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.txt", "Jean-Luc B-PER\nleft O\n")
+    settings = load_setup(NER, flags={"recut": "english", "recase": 1.0}).settings
+    tokens = [" ".join(example.sentence.tokens) for example in NER.training_examples(path, settings)]
+    assert tokens == ["Jean-Luc left", "Jean - Luc left", "jean-luc left", "JEAN - LUC LEFT"]

@@ -14,6 +14,7 @@ from elmokit.formats import ReadReport, format_of, read_columns, read_conllu, re
 from elmokit.formats.streams import source_name
 from elmokit.tasks.labels import Scheme, convert_tags, label_accuracy, list_labels, read_spans, score_spans
 from elmokit.tasks.saved import TaskModel
+from elmokit.tasks.tagging.forms import recase, recut
 from elmokit.tasks.tagging.network import (
     CrfTagger,
     TaggedExample,
@@ -23,7 +24,6 @@ from elmokit.tasks.tagging.network import (
     TaglmNetwork,
     TextSpan,
 )
-from elmokit.tasks.tagging.recut import recut
 from elmokit.tasks.task import Scores, Task
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer, unescape_treebank
@@ -46,6 +46,9 @@ class TaggingSettings:
     labels: Labels = setting("auto", "what is labelled: spans (IOB1, IOB2, IOBES) or words; auto: as the labels look")
     scheme: Scheme = setting("IOBES", "scheme of the labels inside the network, whatever the files have")
     recut: str = setting("", "tokenizer, such as english: sentences with words that it cuts are trained on cut so, too")
+    recase: Share = setting(
+        0.0, "share of the sentences that are trained on in lower case or in capitals, too, half each"
+    )
     hidden: Size = setting(200, "LSTM cells in each direction")
     lstm_layers: Depth = setting(2, "number of LSTM layers", was="layers")
     dropout: Share = setting(0.25, "dropout on the input of each LSTM and on the output")
@@ -78,9 +81,11 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         return examples
 
     def training_examples(self, path: str | Path, settings: TaggingSettings) -> list[TaggedExample]:
-        """Those of the file; then those that are cut again, as `recut` says."""
+        """Those of the file; then those in other forms, as `recut` and `recase` say."""
         examples = self.read(path, settings)
-        return examples + list(recut(examples, load_tokenizer(settings.recut)) if settings.recut else ())
+        if settings.recut:
+            examples += list(recut(examples, load_tokenizer(settings.recut)))
+        return examples + list(recase(examples, settings.recase))
 
     def new_network(
         self, train: Sequence[TaggedExample], features: WordFeaturesConfig, settings: TaggingSettings
