@@ -66,22 +66,25 @@ Share = Annotated[float, Range(0, 1)]
 Measured = Annotated[float, Range(finite=False)]  # a result, which may have been infinite
 
 
-def setting(default: Any, help: str, *, part: str = "", was: str = "") -> Any:
+def setting(default: Any, help: str, *, part: str = "", was: str = "", later: bool = False) -> Any:
     """A field with its help text.
 
-    `part` names a group of fields that some commands leave out; `was` is its name in older files, which is read, too.
+    `part` names a group of fields that some commands leave out; `was` is its name in older files, which is read, too;
+    `later` ones came after 0.1.0 to settings that digests are made of.
     """
-    return field(default=default, metadata={"help": help, "part": part, "was": was})
+    return field(default=default, metadata={"help": help, "part": part, "was": was, "later": later})
 
 
 def plain(config: Any, *, former: bool = False) -> dict[str, Any]:
     """A dataclass as values that JSON and TOML hold; dataclasses inside become objects.
 
-    `former` gives renamed fields the names they had before, for digests that must stay the same.
+    `former` gives renamed fields the names they had before and leaves out later ones that are not used, for digests
+    that must stay the same.
     """
     values = asdict(config)
     if former:
-        return {f.metadata.get("was") or f.name: values[f.name] for f in fields(config)}
+        used = (f for f in fields(config) if not (f.metadata.get("later") and values[f.name] == f.default))
+        return {f.metadata.get("was") or f.name: values[f.name] for f in used}
     return values
 
 

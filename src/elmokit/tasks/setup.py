@@ -112,7 +112,7 @@ class Setup:
         return replace(self, **parts)
 
     def flat(self, *, former: bool = False) -> dict[str, Any]:
-        """All fields of all sections, by their names of today or by their former ones."""
+        """All fields of all sections; `former` as in `plain`."""
         parts = (self.settings, self.features, self.training)
         return {name: value for part in parts for name, value in plain(part, former=former).items()}
 

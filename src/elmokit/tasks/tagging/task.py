@@ -45,9 +45,11 @@ class TaggingSettings:
     )
     labels: Labels = setting("auto", "what is labelled: spans (IOB1, IOB2, IOBES) or words; auto: as the labels look")
     scheme: Scheme = setting("IOBES", "scheme of the labels inside the network, whatever the files have")
-    recut: str = setting("", "tokenizer, such as english: sentences with words that it cuts are trained on cut so, too")
+    recut: str = setting(
+        "", "tokenizer, such as english: sentences with words that it cuts are trained on cut so, too", later=True
+    )
     recase: Share = setting(
-        0.0, "share of the sentences that are trained on in lower case or in capitals, too, half each"
+        0.0, "share of the sentences that are trained on in lower case or in capitals, too, half each", later=True
     )
     hidden: Size = setting(200, "LSTM cells in each direction")
     lstm_layers: Depth = setting(2, "number of LSTM layers", was="layers")
