@@ -114,6 +114,16 @@ def test_ready_made_taggers() -> None:
         assert all(text[span.start : span.end] == span.text for span in sentence.spans)
 
 
+def test_names_as_people_write_them() -> None:
+    tagger = Tagger.from_pretrained("ner", device="cpu")
+    for text, names in {
+        "Jean-Luc Picard lives in Stratford-upon-Avon.": ["Jean-Luc Picard", "Stratford-upon-Avon"],
+        "i met angela merkel in new york": ["angela merkel", "new york"],
+        "MERKEL MEETS COOK IN BERLIN": ["MERKEL", "COOK", "BERLIN"],
+    }.items():
+        assert [span.text for sentence in tagger.predict(text) for span in sentence.spans] == names
+
+
 def test_other_ready_made_models() -> None:
     (sold,) = RoleLabeller.from_pretrained("roles", device="cpu").predict("Mary Smith sold her old car to Tim Cook.")
     found = [(span.type, span.text) for span in sold.arguments]
