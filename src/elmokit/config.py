@@ -69,8 +69,8 @@ Measured = Annotated[float, Range(finite=False)]  # a result, which may have bee
 def setting(default: Any, help: str, *, part: str = "", was: str = "", later: bool = False) -> Any:
     """A field with its help text.
 
-    `part` names a group of fields that some commands leave out; `was` is its name in older files, which is read, too;
-    `later` ones came after 0.1.0 to settings that digests are made of.
+    `part` names a group of fields: some commands leave it out, and `examples` are added to labelled data. `was` is its
+    name in older files, which is read, too; `later` ones came after 0.1.0 to settings that digests are made of.
     """
     return field(default=default, metadata={"help": help, "part": part, "was": was, "later": later})
 

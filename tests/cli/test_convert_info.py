@@ -110,6 +110,9 @@ def test_packed_numbers_stay_packed(kind, tmp_path):
     assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
     run("convert", tmp_path / "b", tmp_path / "d", "--cell-dim", 192)
     assert load_pretrained(tmp_path / "d").stored == kind
+    (tmp_path / "text.txt").write_text("The cat sat on the mat. A dog ran home.\n" * 20, encoding="utf-8")
+    run("convert", tmp_path / "b", tmp_path / "w", "--whiten", tmp_path / "text.txt")
+    assert load_pretrained(tmp_path / "w").stored == "float32"  # every number is another; none is rounded anew
     run("convert", tmp_path / "b", tmp_path / "e", "--dtype", "float32")
     assert load_pretrained(tmp_path / "e").stored == "float32"
     Elmo.from_pretrained(tmp_path / "b", device="cpu").save_pretrained(tmp_path / "f")
@@ -121,6 +124,10 @@ def test_a_task_model_stays_as_it_is_stored(tmp_path):
     whole, copied = (TaskModel.from_pretrained(model, device="cpu") for model in ("ner", tmp_path / "ner"))
     for name, values in whole.network.state_dict().items():
         assert torch.equal(values, copied.network.state_dict()[name])
+    run("convert", "ner", tmp_path / "half", "--dtype", "bfloat16")
+    run("convert", tmp_path / "half", tmp_path / "again")
+    sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("half", "again")]
+    assert sizes[0] == sizes[1]
     bundled = find_task_model("ner") / "weights.safetensors"
     assert (tmp_path / "ner" / "weights.safetensors").stat().st_size == bundled.stat().st_size
 

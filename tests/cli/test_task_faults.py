@@ -155,6 +155,60 @@ def test_tables_that_are_not_there_are_no_text(cli: Cli, data: Path, monkeypatch
         assert cli("apply", "sentiment", given, "-o", "found.jsonl").code == 0
 
 
+def test_a_folder_of_many_things(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output may be in it, and what unfinished runs left; a task takes the tables that it reads, and no others."""
+    monkeypatch.chdir(data)
+    folder = Path("many")
+    (folder / "gone.jsonl.partial").mkdir(parents=True)
+    (folder / "gone.jsonl.partial" / "manifest.json").write_text("{}", encoding="utf-8")
+    (folder / "a.txt").write_text("Ann left.\n", encoding="utf-8")
+    (folder / "table.csv").write_text("text\nBob left.\n", encoding="utf-8")
+    (folder / "other.json").write_text("{}", encoding="utf-8")
+    for given in ("many", "many/*.txt", "many/**/*.txt"):
+        output = folder / "found.jsonl"
+        found = cli("apply", "ner", given, "-o", output)
+        assert (found.code, output.exists()) == (0, True), found.err
+        assert json.loads(output.read_text(encoding="utf-8"))["text"] == "Ann left."
+        output.unlink()
+    left = cli("apply", "ner", "many/**")  # names the table, and other.json
+    assert (left.code, left.out) == (2, "")
+    assert "many/other.json: is named as a table or a JSON file, which this task does not read" in left.err
+    assert [json.loads(line)["text"] for line in cli("apply", "sentiment", "many", "--json").out.splitlines()] == [
+        "Ann left.",
+        "Bob left.",
+    ]
+
+
+def test_a_field_is_not_passed_over(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
+    Path("b.jsonl").write_text('{"body": "Ann left."}\n', encoding="utf-8")
+    assert cli("apply", "ner", "b.jsonl", "--field", "body").out == "[PER Ann] left.\n"
+    for given in ("dev.txt", "Ann left.", "-"):
+        wrong = cli("apply", "ner", given, "--field", "body")
+        assert (wrong.code, wrong.out) == (2, "")
+        assert "has no fields to choose 'body' from; --field is for files" in wrong.err
+
+
+def test_links_to_nowhere_and_files_in_the_way(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
+    Path("found.jsonl.partial").symlink_to("nowhere")
+    wrong = cli("apply", "ner", "Ann left.", "-o", "found.jsonl")
+    assert (wrong.code, "found.jsonl.partial: is a link to what is not there" in wrong.err) == (2, True), wrong.err
+    Path("other.jsonl.partial").touch()
+    wrong = cli("apply", "ner", "Ann left.", "-o", "other.jsonl")
+    assert (wrong.code, "other.jsonl.partial: is a file, but a folder is needed" in wrong.err) == (2, True), wrong.err
+
+
+def test_roles_find_verbs_by_the_ready_made_model(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data)
+    Path("pos").mkdir()
+    Path("pos/config.json").write_text('{"format": "elmokit task"}', encoding="utf-8")
+    assert cli("apply", "pos", "Mary sold her car.").code == 2
+    assert cli("apply", "roles", "Mary sold her car.").out == "sold: [ARG0 Mary] [V sold] [ARG1 her car].\n"
+    Path("pos/config.json").write_text("{}", encoding="utf-8")  # of something else
+    assert cli("apply", "pos", "Dogs bark.").out == "Dogs/NOUN bark/VERB ./PUNCT\n"
+
+
 def test_what_is_there_is_not_written_over(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(data)
     Path("in.jsonl").write_text('{"id": 1, "text": "Ann left."}\n', encoding="utf-8")

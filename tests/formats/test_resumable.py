@@ -349,5 +349,24 @@ def test_owners_may_remove_the_folder_of_their_lock(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(work, range(4))) > 4
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError), locked(tmp_path / "file" / "lock", busy="in use"):
+    with pytest.raises(InputError, match="is a file"), locked(tmp_path / "file" / "lock", busy="in use"):
         pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of Unix")
+def test_a_run_may_begin_where_another_is_just_discarded(tmp_path: Path) -> None:
+    def work(number: int) -> int:
+        done, end = 0, time.monotonic() + 1
+        while time.monotonic() < end:
+            with contextlib.suppress(BusyError), open_log(tmp_path / "run", run={"a": 1}, restart=False) as log:
+                assert log.done.sentences == 0
+                log.append(b"x")
+                log.commit(Position(1, "one"))
+                assert list(log.payloads()) == [b"x"]
+                log.discard()
+                done += 1
+        return done
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) > 4
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 import re
 import signal
 import threading
@@ -207,6 +208,9 @@ def test_prepared_text_is_not_replaced_by_other_text(text: Path, tmp_path: Path)
     other = runs.run_here(runs.pretraining(text, output=tmp_path / "b", prepared=ready, vocab_size=50, **quick))
     assert other.status == 2
     assert f"{ready}: holds text that was prepared from other text or with other settings" in other.said
+    os.utime(text)
+    moved = runs.run_here(runs.pretraining(text, output=tmp_path / "b", prepared=ready, **quick))
+    assert "from files of the same sizes, which then had another date or place; to train on" in moved.said
     assert {path.name: path.read_bytes() for path in ready.iterdir()} == whole
     (ready / "manifest.json").unlink()  # what is not whole may go
     assert runs.run_here(runs.pretraining(text, output=tmp_path / "b", prepared=ready, **quick)).status == 0
@@ -224,6 +228,17 @@ def test_text_prepared_elsewhere_trains_the_same_model(tmp_path: Path) -> None:
     ended = runs.run_here(runs.pretraining(output=tmp_path / "here", steps=5, prepared=ready))
     assert ended.status == 0, ended.said
     runs.assert_same_run(tmp_path / "usual", tmp_path / "here")
+    told = runs.run_here(
+        [*runs.pretraining(output=tmp_path / "odd", steps=2, prepared=ready), "--dedupe", "--heldout=0.3"]
+    )
+    assert told.status == 0, told.said
+    assert "the text was prepared with dedupe False (not True), heldout " in told.said
+    recorded = [
+        json.loads((tmp_path / name / "model/config.json").read_text(encoding="utf-8"))["extra"]["training"]["config"]
+        for name in ("odd", "here")
+    ]
+    assert {one["heldout"] for one in recorded} == {PretrainConfig().heldout}
+    assert [one["dedupe"] for one in recorded] == [False, False]
     for changed, why in [
         ({"vocab_size": 50, "prepared": ready}, "but vocab_size has 50"),
         ({"vocab_size": 9000, "prepared": ready}, "but vocab_size has 9,000"),

@@ -160,6 +160,16 @@ def test_results_of_other_settings_are_refused(tmp_path: Path, elmo: Elmo) -> No
     run(tmp_path, elmo, plan)
     with pytest.raises(ConfigError, match=r"none-100pct-seed1\.json: was trained with other settings"):
         run(tmp_path, elmo, plan, setup=small_setup(hidden=5))
+    begun: list[Cell] = []
+    more = Plan(variants=(WITHOUT,), seeds=(2, 3))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="holds an ablation with other settings, data or encoder"):
+            run(tmp_path, elmo, more, setup=small_setup(hidden=5), begun=begun.append)
+    assert begun == []  # nothing is trained that would not fit
+    (tmp_path / "kind").unlink()  # a folder of 0.1.0
+    run(tmp_path, elmo, plan)
+    assert run(tmp_path, elmo, more, begun=begun.append)
+    assert len(begun) == 2
     cell = tmp_path / "cells/none-100pct-seed1.json"
     whole = cell.read_text(encoding="utf-8")
     for changed in ("{}", "{", "", whole.replace('"accuracy"', "3"), whole.replace('"seed": 1', '"seed": null')):

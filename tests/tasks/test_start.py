@@ -52,6 +52,33 @@ def test_it_begins_where_the_other_ended(model: TaskModel[Any, Any], folder: Pat
     assert begun.trained.best.score == pytest.approx(model.trained.best.score)
 
 
+def test_what_a_training_added_to_its_data_is_not_taken_over(folder: Path) -> None:
+    earlier = load_start(NER, folder).setup.changed(recut="english", recase=0.5, hidden=9)
+    settings = load_setup(NER, start=earlier).settings
+    assert (settings.recut, settings.recase, settings.hidden) == ("", 0.0, 9)
+    assert load_setup(NER, start=earlier, flags={"recase": 0.1}).settings.recase == 0.1
+
+
+def test_what_does_not_fit_is_told_before_layers_are_computed(folder: Path, tmp_path: Path) -> None:
+    small_data(tmp_path)
+    save_pretrained(models.tiny().pretrained, tmp_path / "elmo")
+    cache = tmp_path / "cache"
+    files = [
+        "--train",
+        tmp_path / "train.conll",
+        "--dev",
+        tmp_path / "dev.conll",
+        "-o",
+        tmp_path / "new",
+        "--from",
+        folder,
+    ]
+    given = ["train", "ner", *map(str, files), "-m", str(tmp_path / "elmo"), "--cache", str(cache), "--hidden", "77"]
+    ended = CliRunner().invoke(app, given)
+    assert "a network of another shape" in str(ended.exception)
+    assert not list(cache.rglob("*.npy"))
+
+
 def test_it_learns_from_there(folder: Path, tmp_path: Path) -> None:
     train, dev = small_data(tmp_path)
     fresh = train_task(NER, small_setup(epochs=1), train, dev, encoder=tiny_elmo(), device="cpu")

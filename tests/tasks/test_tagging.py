@@ -148,19 +148,21 @@ def test_words_that_the_tokenizer_cuts_are_trained_on_cut_so_too(tmp_path: Path)
         "Jean-Luc B-PER\nPicard I-PER\nleft O\nthe O\nU.S. B-LOC\n\n"
         "A O\nLondon-based B-MISC\nfirm O\n\n"  # which part of it is a name is not known
         "A O\nyear-old O\nfirm O\n.. O\n. O\n\n"  # what the tokenizer would join stays
-        "Jane B-PER\nleft O\n"
+        "Jane B-PER\nleft O\n\n"
+        "10\u00a0000 O\nhalf-men O\n"  # white space is no token
     )
     path = put(tmp_path, "a.txt", text)
     settings = load_setup(NER, flags={"recut": "english"}).settings
     examples = NER.read(path, settings)
-    assert len(examples) == 4
+    assert len(examples) == 5
     assert NER.training_examples(path, NER.settings) == examples
-    *as_read, first, second = NER.training_examples(path, settings)
+    *as_read, first, second, third = NER.training_examples(path, settings)
     assert as_read == examples
     assert first.sentence.tokens == ("Jean", "-", "Luc", "Picard", "left", "the", "U.S.")
     assert first.tags == ("B-PER", "I-PER", "I-PER", "E-PER", "O", "O", "S-LOC")
     assert second.sentence.tokens == ("A", "year", "-", "old", "firm", "..", ".")
     assert second.tags == ("O",) * 7
+    assert third.sentence.tokens == ("10\u00a0000", "half", "-", "men")
     with pytest.raises(InputError, match="one label each, which cannot be parted"):
         POS.training_examples(put(tmp_path, "a.conllu", CONLLU), load_setup(POS, flags={"recut": "english"}).settings)
     with pytest.raises(InputError, match="no tokenizer 'englsh'"):

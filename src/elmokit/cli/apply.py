@@ -11,6 +11,7 @@ from elmokit.cli.flags import OLD_ENCODER, AllowOtherEncoder, Device, Json, Move
 if TYPE_CHECKING:
     from elmokit.formats import ReadReport
     from elmokit.tasks.saved import TaskModel
+    from elmokit.tasks.task import Task
 
 
 FIRST = 512  # positions of the first part that is printed: the first lines come soon
@@ -65,7 +66,7 @@ def apply(
     from elmokit.cli.progress import embedding, tell_counts
     from elmokit.cli.show import count
     from elmokit.errors import InputError
-    from elmokit.formats import ReadReport, expand_inputs
+    from elmokit.formats import ReadReport
     from elmokit.tasks.apply import check_columns, check_target, write_predictions
     from elmokit.tasks.saved import TaskModel
 
@@ -73,24 +74,26 @@ def apply(
         raise InputError("--json and --conll print what is found, -o writes it to a file; give one of them")
     if json_output and conll_output:
         raise typer.BadParameter("give one of --json and --conll")
-    sources = [is_source(argument) for argument in inputs]  # a wrong name is an error before a model loads
+    named = [is_source(argument) for argument in inputs]  # a wrong name is an error before a model loads
     if output is not None:
         check_target(output)
-        for source in expand_inputs([argument for argument in inputs if is_source(argument)], tables=True):
-            if output.exists() and Path(source).exists() and output.samefile(source):
-                raise InputError(f"{output}: is among the files to read; write to another")
-    with one_thread(wanted=not any(sources)):
+    with one_thread(wanted=not any(named)):
         loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
             folder, encoder=encoder, device=device, allow_other_encoder=allow_other_encoder
         )
         task, read = loaded.task, ReadReport()
-        examples = _read(loaded, inputs, read, field)
+        sources = _sources(task, inputs, field)
+        files = [source for source, is_text in sources if not is_text and source != "-"]
+        if output is not None and output.exists() and any(map(output.samefile, files)):
+            raise InputError(f"{output}: is among the files to read; write to another")
+        examples = _read(loaded, sources, read, field)
         if output is None:
             if conll_output:
                 check_columns(task)
             done = _print(loaded, examples, json_output=json_output, conll_output=conll_output)
         else:
-            with embedding(inputs, output, read, what="working", unit=task.unit, tables=True) as told:
+            given = [str(source) for source, _ in sources]
+            with embedding(given, output, read, what="working", unit=task.unit) as told:
                 done = write_predictions(loaded, examples, output, restart=restart, told=told).sentences
             if done:
                 typer.echo(f"{output}: {count(done, 'example')}", err=True)
@@ -100,20 +103,45 @@ def apply(
         typer.echo(f"the input held no {task.unit}{kept}", err=True)
 
 
-def _read(model: "TaskModel[Any, Any]", inputs: list[str], read: "ReadReport", field: str) -> Iterator[Any]:
-    """The examples of all arguments, in order."""
+def _sources(task: "Task[Any, Any]", inputs: list[str], field: str) -> list[tuple[str | Path, bool]]:
+    """Every file to read, and every text (True), in order. What the task cannot read is refused before it works."""
     from elmokit.cli.inputs import is_source
-    from elmokit.formats import expand_inputs
+    from elmokit.errors import InputError
+    from elmokit.formats import expand_inputs, format_of
+    from elmokit.formats.streams import source_name, suffix_of
+    from elmokit.tasks.task import refuse_tables
+
+    found: list[tuple[str | Path, bool]] = []
+    for argument in inputs:
+        is_text = not is_source(argument)
+        files: list[str | Path] = [] if is_text else expand_inputs([argument], tables=task.tables)
+        found += [(argument, True)] if is_text else [(file, False) for file in files]
+    for source, is_text in found:
+        if not is_text and suffix_of(source) not in task.tables:
+            refuse_tables(source)
+        has_fields = not is_text and (suffix_of(source) in task.tables or format_of(source) in ("jsonl", "parquet"))
+        if field and not has_fields:
+            named = str(source)[:40] if is_text else source_name(source)
+            raise InputError(
+                f"{named}: has no fields to choose {field!r} from; --field is for files whose names end in .jsonl or "
+                ".parquet, or in .csv or .tsv where the task reads them"
+            )
+    return found
+
+
+def _read(
+    model: "TaskModel[Any, Any]", sources: list[tuple[str | Path, bool]], read: "ReadReport", field: str
+) -> Iterator[Any]:
+    """The examples of all arguments, in order."""
     from elmokit.formats.streams import mend
 
-    for argument in inputs:
-        if is_source(argument):
-            for source in expand_inputs([argument], tables=True):
-                yield from model.task.read_text(source, model.setup.settings, model.tokenizer, field=field, report=read)
+    for source, is_text in sources:
+        if not is_text:
+            yield from model.task.read_text(source, model.setup.settings, model.tokenizer, field=field, report=read)
             continue
-        text, bad = mend(argument)
+        text, bad = mend(str(source))
         read.bad_bytes += bad
-        read.consumed += len(argument)
+        read.consumed += len(str(source))
         yield from model.task.from_text(text, model.tokenizer)
 
 

@@ -129,8 +129,8 @@ def convert(
         return
     pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary)
     came = pretrained.format
-    if numbers is None and to is Target.elmokit:
-        numbers = pretrained.packed_as  # also where something changes
+    if numbers is None and to is Target.elmokit and not whiten:  # which changes every number
+        numbers = pretrained.packed_as  # also where something else changes
     notes = {name: value for name, value in (("licence", licence), ("language", language)) if value is not None}
     pretrained = replace(pretrained, extra=pretrained.extra | notes)
     if softmax_words is not None:

@@ -220,8 +220,8 @@ def _inputs(inputs: dict[str, Any]) -> str:
 
 
 def size_of(path: "str | Path") -> int:
-    """Bytes of a file, or of the files in a folder."""
+    """Bytes of a file, or of all files in a folder."""
     from pathlib import Path
 
     path = Path(path)
-    return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.iterdir() if p.is_file())
+    return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.rglob("*") if p.is_file())

@@ -81,7 +81,7 @@ def one_thread(*, wanted: bool) -> Iterator[None]:
         torch.set_num_threads(usual)
 
 
-def measure_inputs(arguments: Sequence[str], *, tables: bool = False) -> int | None:
+def measure_inputs(arguments: Sequence[str]) -> int | None:
     """The bytes of all arguments together; None where one is a stream, such as standard input."""
     from elmokit.formats import expand_inputs
 
@@ -90,7 +90,7 @@ def measure_inputs(arguments: Sequence[str], *, tables: bool = False) -> int | N
         if not is_source(argument):
             total += len(argument)
             continue
-        for source in expand_inputs([argument], tables=tables):
+        for source in expand_inputs([argument]):
             if str(source) == "-" or not Path(source).is_file():
                 return None
             total += Path(source).stat().st_size

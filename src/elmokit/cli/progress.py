@@ -59,7 +59,6 @@ def embedding(
     *,
     what: str = "embedding",
     unit: str = "sentences",
-    tables: bool = False,
 ) -> Iterator[Callable[[Report], None]]:
     """A bar while inputs are embedded, or worked on otherwise: share done, sentences, their rate, time left.
 
@@ -72,7 +71,7 @@ def embedding(
     from elmokit._terminal import Console
     from elmokit.cli.inputs import measure_inputs
 
-    total = measure_inputs(inputs, tables=tables)  # bytes
+    total = measure_inputs(inputs)  # bytes
     console = Console(stderr=True)
     share = () if total is None else (BarColumn(), TaskProgressColumn())
     columns = TextColumn(what), *share, TextColumn("{task.fields[pace]}")

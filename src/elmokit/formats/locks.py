@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,15 @@ def locked(path: Path, *, busy: str | None) -> Iterator[None]:
         try:
             path.parent.mkdir(exist_ok=True)
         except FileExistsError:
-            if path.parent.exists() and not path.parent.is_dir():
-                raise
+            try:
+                in_the_way = not stat.S_ISDIR(path.parent.stat().st_mode)
+            except FileNotFoundError:
+                if path.parent.is_symlink():
+                    told = f"{path.parent}: is a link to what is not there; make that, or remove the link"
+                    raise InputError(told) from None
+                continue  # the last owner removes the folder just now
+            if in_the_way:
+                raise InputError(f"{path.parent}: is a file, but a folder is needed there; move it away") from None
             continue  # the last owner removes the folder just now
         try:
             file = path.open("ab")

@@ -32,6 +32,7 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
 }
 TABLES = (".csv", ".tsv", ".json")  # which some tasks read; to everything else they are text
+UNFINISHED = ".partial"  # ends the name of the folder of a run that is not finished
 
 
 def read_sentences(
@@ -138,11 +139,11 @@ def format_of(source: str | Path) -> Format:
     return SUFFIXES.get(suffix_of(source), "text")
 
 
-def expand_inputs(inputs: Sequence[str | Path], *, tables: bool = False) -> list[str | Path]:
-    """Files as given, folders as the files of known suffixes in them (with `tables`, those too), patterns as matches.
+def expand_inputs(inputs: Sequence[str | Path], *, tables: Sequence[str] = ()) -> list[str | Path]:
+    """Files as given, folders as the files of known suffixes (and those of `tables`) in them, patterns as matches.
 
     Folders are read recursively, folders and patterns in sorted order. A name that exists is never taken for a
-    pattern. '-' (standard input) passes through.
+    pattern. '-' (standard input) passes through. What unfinished runs have left is none of it.
     """
     found: list[str | Path] = []
     for item in inputs:
@@ -150,7 +151,7 @@ def expand_inputs(inputs: Sequence[str | Path], *, tables: bool = False) -> list
         if str(item) == STDIN or (path.exists() and not path.is_dir()):
             found.append(item)
         elif path.is_dir():
-            found += _files_in(path, (*SUFFIXES, *TABLES) if tables else tuple(SUFFIXES))
+            found += _files_in(path, (*SUFFIXES, *tables))
         elif glob.has_magic(str(item)):
             found += _matches(str(item))
         else:
@@ -164,7 +165,7 @@ def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         for path in sorted(folder.rglob("*"))
         if suffix_of(path) in suffixes
         and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(part.startswith(".") or part.endswith(UNFINISHED) for part in path.relative_to(folder).parts)
     ]
     if not files:
         known = " ".join(sorted(suffixes))
@@ -174,6 +175,8 @@ def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 def _matches(pattern: str) -> list[Path]:
     files = [path for path in map(Path, sorted(glob.glob(pattern, recursive=True))) if path.is_file()]
+    if UNFINISHED not in pattern:
+        files = [path for path in files if not any(part.endswith(UNFINISHED) for part in path.parts)]
     if not files:
         raise InputError(f"{pattern}: no file matches this pattern (relative to {Path.cwd()})")
     return files

@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import struct
 import zlib
@@ -264,7 +265,10 @@ class Log:
     def discard(self) -> None:
         """Remove the folder, once the results are where they belong."""
         self._file.close()
-        shutil.rmtree(self.folder)
+        gone = self.folder.with_name(f".{self.folder.name[:200]}.{secrets.token_hex(6)}.tmp")  # as drafts are called
+        with contextlib.suppress(OSError):  # at once: another run may begin there before all is removed
+            self.folder.rename(gone)
+        shutil.rmtree(gone if gone.exists() else self.folder, ignore_errors=True)
 
     def _write(self, kind: bytes, payload: bytes) -> None:
         self.append_summed(self.summed(payload), kind=kind)

@@ -35,6 +35,7 @@ from elmokit.pretrain.processes import World
 from elmokit.pretrain.rounding import check_rounding
 from elmokit.pretrain.run import (
     TextNeeds,
+    as_prepared,
     claimed,
     load_text,
     prepare_text,
@@ -94,6 +95,8 @@ def finetune(
     with World.joined(device) as world, claimed(folder, config, world, **given):
         needs, place = output.needs(config, pretrained, corpus), text_folder(corpus, prepared, folder)
         text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, shared=prepared is not None)
+        if corpus is None:
+            config = as_prepared(config, text, show=show and world.leads)
         return _Run(config, pretrained, output, text, folder, world, teacher=teacher, show=show).go()
 
 

@@ -10,9 +10,9 @@ run/model/           the best model so far, ready for use
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
@@ -44,6 +44,8 @@ from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import save_pretrained
 from elmokit.weights.pretrained import AdaptiveTensors, Pretrained, SoftmaxTensors
 
+C = TypeVar("C", bound=PretrainConfig)
+
 
 def pretrain(
     config: PretrainConfig,
@@ -74,6 +76,8 @@ def pretrain(
         needs = TextNeeds(tokenizer=tokenizer, max_characters=config.max_characters)
         place = text_folder(corpus, prepared, folder)
         text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, shared=prepared is not None)
+        if corpus is None:
+            config = as_prepared(config, text, show=show and world.leads)
         codec, dtype = codec_spec(config, text), training_dtype(config, world.device)
         shape = config.model(n_words=len(text.vocabulary))
         if teacher is not None:
@@ -178,6 +182,24 @@ def load_text(
         text = prepare_text(config, corpus, folder, needs, heldout=heldout, show=show, shared=shared)
     world.wait()
     return text if world.leads else PreparedCorpus.open(folder)
+
+
+def as_prepared(config: C, text: PreparedCorpus, *, show: bool) -> C:
+    """The configuration with what text that was prepared before says of its preparation."""
+    identity = text.manifest.identity
+    if identity is None:
+        return config
+    made = {"lines": identity["text"]["lines"], "text_field": identity["text"]["field"]}
+    made["dedupe"] = identity["text"].get("dedupe", False)
+    if isinstance(identity["heldout"], float):
+        made["heldout"] = identity["heldout"]
+    if not identity["vocabulary_crc32"]:  # no words came first
+        made["min_count"] = identity["min_count"]
+    changed = {name: value for name, value in made.items() if getattr(config, name) != value}
+    if show and changed:
+        told = ", ".join(f"{name} {value} (not {getattr(config, name)})" for name, value in changed.items())
+        say(f"the text was prepared with {told}")
+    return replace(config, **changed)
 
 
 def text_folder(corpus: Corpus | None, prepared: str | Path | None, run: Path) -> Path:

@@ -45,8 +45,10 @@ def read_weights(path: Path, outline: Mapping[str, Tensor], *, described: str, a
 def stored_type(path: Path) -> Dtype | None:
     """The type that a file's numbers were written in; None: as the network computes."""
     kinds = {values.dtype for values in safetensors.torch.load_file(path).values()}
-    packed: dict[torch.dtype, Dtype] = {torch.uint8: "int4", torch.int8: "int8", torch.float16: "float16"}
-    return next((name for kind, name in packed.items() if kind in kinds), None)
+    names: dict[torch.dtype, Dtype] = {
+        torch.uint8: "int4", torch.int8: "int8", torch.float16: "float16", torch.bfloat16: "bfloat16",
+    }  # fmt: skip
+    return next((name for kind, name in names.items() if kind in kinds), None)
 
 
 def _filled(values: Tensor) -> Tensor:

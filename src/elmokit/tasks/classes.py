@@ -85,6 +85,7 @@ class LabelTask(Task[L, ClassPrediction]):
     body: ClassVar[type]  # configuration of the network's body; the task's settings have its fields
     text_fields: ClassVar[Mapping[str, tuple[str, ...]]]  # setting that names a text's field: its usual names
     label_fields: ClassVar[tuple[str, ...]]
+    tables = (".csv", ".tsv")
     undecided: ClassVar[str | None] = None  # the label of records that are left out
     example: Callable[..., L]  # made of sentences and a label
 

@@ -16,7 +16,7 @@ from elmokit.errors import InputError
 from elmokit.formats.cache import open_cache
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import CachedLayers
-from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_task
+from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, new_network, spaced, taken, train_task
 from elmokit.tasks.saved import CONFIG, TaskModel, is_task_model, read_description
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.start import Start
@@ -62,6 +62,8 @@ def run_training(
         if finished(files.output, identity.digest):
             console.print(f"{files.output}: already trained with these settings and data; --restart trains it again")
             return
+        if start is not None:
+            new_network(task, setup, train, encoder, start)  # what does not fit is told before the layers are computed
         display = Display(console)
         layers = None
         if encoder is not None and not setup.training.fine_tune:

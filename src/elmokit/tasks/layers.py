@@ -11,6 +11,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -21,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.encoders import Elmo, ElmoEmbedding, Encoder
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import ElmokitWarning, FormatError, InputError
 from elmokit.formats.atomic import atomic_write
-from elmokit.formats.locks import locked
+from elmokit.formats.locks import BusyError, locked
 from elmokit.formats.resumable import disk_errors
 from elmokit.layers import LayerStack
 from elmokit.text import Sentence
@@ -104,7 +105,7 @@ def embed_layers(
     if mapped is None:
         folder.mkdir(parents=True, exist_ok=True)
         lock = path.with_suffix(".lock")
-        with disk_errors(folder), locked(lock, busy=None):  # of processes that need the same layers one computes them
+        with disk_errors(folder), _alone(lock):
             try:
                 if there or not path.is_file():  # damaged, or not made meanwhile
                     _write(path, made, shape)
@@ -113,6 +114,20 @@ def embed_layers(
         mapped = _map(path, shape)
         assert mapped is not None
     return LayerTable(mapped, lengths, encoder.layer_names)
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Of processes that need the same layers one computes them, and the others wait."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(lock, busy="computed elsewhere"))
+        except BusyError:
+            warnings.warn(
+                "another process computes the layers of this text; waiting for it", ElmokitWarning, stacklevel=4
+            )
+            stack.enter_context(locked(lock, busy=None))
+        yield
 
 
 class LayerSource(Protocol):

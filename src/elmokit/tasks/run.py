@@ -23,7 +23,7 @@ from elmokit.tasks.layers import CachedLayers, LayerSource, Told, TunedLayers
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.setup import Setup
 from elmokit.tasks.start import Start
-from elmokit.tasks.task import E, P, Task
+from elmokit.tasks.task import E, Network, P, Task
 from elmokit.tasks.train import Checkpoint, Epoch, Identity, Trained, Trainer
 from elmokit.tasks.words import WordReader, WordVocabulary
 
@@ -66,8 +66,6 @@ def train_task(
     place = pick_device(device)
     if not train or not dev:
         raise InputError(f"{len(train)} examples to train on and {len(dev)} to score on; expected at least one of each")
-    if start is not None:
-        start.check(setup)
     if setup.features.elmo_at == "none":
         encoder = layers = None
     elif encoder is None:
@@ -79,22 +77,7 @@ def train_task(
     elif encoder is not None and layers is None:
         sentences = (sentence for part in (train, dev) for example in part for sentence in example.sentences)
         layers = CachedLayers.of(encoder, sentences, folder=cache, told=listener.embedding)
-    vocabulary, rows = words_of(setup, train) if start is None else (start.vocabulary, None)
-    word_dim = setup.features.word_dim if start is None else start.network.features.config.word_dim
-    features = setup.features_config(
-        n_words=len(vocabulary),
-        word_dim=word_dim if rows is None else rows.shape[1],
-        depth=0 if encoder is None else encoder.depth,
-        width=0 if encoder is None else encoder.width,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(setup.training.seed)
-        network = task.new_network(train, features, setup.settings)
-        if start is not None:
-            network = start.begin(network)
-    if rows is not None:
-        network.features.load_vectors(rows)
-    reader = WordReader(vocabulary, features)
+    network, reader = new_network(task, setup, train, encoder, start)
     trainer = Trainer(network, Feeder(task, reader, layers, device=place), setup.training)
     with ExitStack() as stack:
         if isinstance(folder, Path):
@@ -111,6 +94,30 @@ def train_task(
     if isinstance(layers, TunedLayers):
         encoder = layers.as_encoder()
     return TaskModel(task, network, reader, setup, encoder=encoder, device=place, trained=trained)
+
+
+def new_network(
+    task: Task[E, P], setup: Setup, train: Sequence[E], encoder: Encoder | None, start: Start | None
+) -> tuple[Network[E, P], WordReader]:
+    """A network that has not been trained, or what `start` makes of it, and what reads its words."""
+    if start is not None:
+        start.check(setup)
+    vocabulary, rows = words_of(setup, train) if start is None else (start.vocabulary, None)
+    word_dim = setup.features.word_dim if start is None else start.network.features.config.word_dim
+    features = setup.features_config(
+        n_words=len(vocabulary),
+        word_dim=word_dim if rows is None else rows.shape[1],
+        depth=0 if encoder is None else encoder.depth,
+        width=0 if encoder is None else encoder.width,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(setup.training.seed)
+        network = task.new_network(train, features, setup.settings)
+        if start is not None:
+            network = start.begin(network)
+    if rows is not None:
+        network.features.load_vectors(rows)
+    return network, WordReader(vocabulary, features)
 
 
 def words_of(setup: Setup, train: Sequence[E]) -> tuple[WordVocabulary, Vectors | None]:

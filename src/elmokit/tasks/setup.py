@@ -155,7 +155,8 @@ def load_setup(
 ) -> Setup:
     """The task's defaults, changed by a TOML file, changed by flags (those that are not None).
 
-    `start` is the setup of a model to begin with: what its network is and reads stands in place of those defaults.
+    `start` is the setup of a model to begin with: what its network is and reads stands in place of those defaults, but
+    not what its training added to its data.
     """
     stated: dict[str, Any] = {}
     for name, value in read_toml(file).items():  # the file may put fields under headings
@@ -163,7 +164,8 @@ def load_setup(
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     setup = default_setup(task, quick=quick)
     if start is not None:
-        setup = replace(setup, settings=start.settings, features=start.features)
+        added = {f.name: f.default for f in fields(start.settings) if f.metadata.get("part") == "examples"}
+        setup = replace(setup, settings=replace(start.settings, **added), features=start.features)
     setup = setup.changed_by(stated, source=str(file))
     return setup.changed_by(given, source="the command line")
 

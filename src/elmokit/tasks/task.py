@@ -100,6 +100,7 @@ class Task(ABC, Generic[E, P]):
     training: Mapping[str, Any] = {}
     quick: Mapping[str, Any] = {}
     elmo_places: tuple[str, ...] = ("input", "output", "both")  # where its network takes an encoder's layers
+    tables: tuple[str, ...] = ()  # endings of the tables and JSON files that `read_text` reads
     documents: bool = False  # an example is a document, its sentences the rows of a batch of its own
     pairs: bool = False  # `predict` takes two texts as a tuple
     unit: str = "sentences"  # what text without any example lacks

@@ -53,12 +53,16 @@ def find_task_model(given: str | Path) -> Path:
         return folder
     if not folder.is_dir():
         return ready
-    if (folder / "config.json").is_file():
+    if '"elmokit task"' in _text(folder / "config.json"):
         taken, told = folder, f"the folder {given} here is taken, not the model {given} that comes with elmokit"
     else:
         taken, told = ready, f"the folder {given} here holds no model; the one that comes with elmokit is taken"
     warnings.warn(told, ElmokitWarning, stacklevel=3)
     return taken
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _read(folder: Path, kind: str) -> Bundled:

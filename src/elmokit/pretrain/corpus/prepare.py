@@ -86,6 +86,13 @@ class CorpusPlan:
         return {"text": text, "heldout": other, "vocabulary_crc32": zlib.crc32(words.encode()), **options}
 
 
+def _placeless(value: Any) -> Any:
+    """An identity without what a copy of a file changes."""
+    if isinstance(value, dict):
+        return {key: _placeless(inner) for key, inner in value.items() if key not in ("path", "mtime_ns")}
+    return [_placeless(inner) for inner in value] if isinstance(value, list) else value
+
+
 def prepare(
     corpus: Corpus,
     folder: str | Path,
@@ -109,9 +116,15 @@ def prepare(
     if identity is not None and read_identity(folder) == identity:
         return PreparedCorpus.open(folder)
     if not replace and is_whole(folder):
+        alike = identity is not None and _placeless(read_identity(folder)) == _placeless(identity)
+        other = (
+            "from files of the same sizes, which then had another date or place"
+            if alike
+            else "from other text or with other settings"
+        )
         raise InputError(
-            f"{folder}: holds text that was prepared from other text or with other settings; choose another folder, "
-            "or remove it. To train on what is there, leave the corpus out"
+            f"{folder}: holds text that was prepared {other}; to train on what is there, leave the corpus out. Or "
+            "choose another folder, or remove it"
         )
     busy = f"{folder}: another process prepares text there; wait until it is done, or choose another folder"
     try:

@@ -21,7 +21,7 @@ from elmokit.config import read_json
 from elmokit.encoders import Encoder
 from elmokit.errors import ConfigError, InputError
 from elmokit.formats.atomic import write_text
-from elmokit.formats.locks import BusyError
+from elmokit.formats.locks import LOCK, BusyError, locked
 from elmokit.formats.resumable import disk_errors
 from elmokit.tasks.layers import LayerSource
 from elmokit.tasks.run import CHECKPOINT, Listener, identify_training, spaced, taken, train_task
@@ -32,6 +32,8 @@ from elmokit.tasks.train import Checkpoint, Identity, Scored
 from elmokit.tasks.words import ElmoAt
 
 CELLS, RUNNING = "cells", "running"  # folders of results, and of the checkpoints of cells that are being trained
+KIND = "kind"  # file that says which ablations belong in the folder
+FREE: dict[str, Any] = {"elmo_at": "none", "elmo_layers": "mix", "seed": 0}  # what its cells may differ in
 LOOK_AGAIN = 1.0  # seconds between looks at cells that other processes train
 
 
@@ -213,6 +215,9 @@ def run_ablation(
             return result
 
     cells = list(plan.cells())
+    # What was trained otherwise is told before anything is trained.
+    alike = [cell for cell in cells if read_result(folder, cell, job(cell).identity.digest) is not None]
+    _claim(folder, identify_training(task, setup.changed(**FREE), train, dev, encoder).digest, known=bool(alike))
     found: dict[Cell, CellResult] = {}
     waited = False
     while left := [cell for cell in cells if cell not in found]:
@@ -228,6 +233,25 @@ def run_ablation(
             waited = True
             time.sleep(LOOK_AGAIN)
     return [found[cell] for cell in cells]
+
+
+def _claim(folder: Path, identity: str, *, known: bool) -> None:
+    """The folder for ablations of one kind: of the same data, encoder and settings, but for what variants change.
+
+    `known`: it holds results of this kind already, perhaps from before kinds were written down.
+    """
+    path = folder / KIND
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / LOCK
+    with disk_errors(folder), locked(lock, busy=None):
+        begun = any(place.is_dir() and any(place.iterdir()) for place in (folder / CELLS, folder / RUNNING))
+        if not begun or (known and not path.is_file()):
+            write_text(path, identity + "\n")
+        lock.unlink(missing_ok=True)
+    if path.is_file() and path.read_text(encoding="utf-8").strip() != identity:
+        raise ConfigError(
+            f"{folder}: holds an ablation with other settings, data or encoder; give the same again, or another folder"
+        )
 
 
 def take_share(train: Sequence[E], share: float, *, seed: int) -> tuple[Sequence[E], Sequence[E]]:

@@ -111,6 +111,7 @@ class QuestionAnswering(Task[Question, Answer]):
     features: Mapping[str, Any] = {"elmo_at": "both"}
     training: Mapping[str, Any] = {"batch_size": 45, "average": 0.999}
     pairs = True
+    tables = (".json",)
     quick: Mapping[str, Any] = {"hidden": 50, "batch_size": 32, "max_train": 3000, "epochs": 5, "patience": 2}
 
     def read(self, path: str | Path, settings: QuestionSettings) -> list[Question]:

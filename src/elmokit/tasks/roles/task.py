@@ -297,7 +297,9 @@ def _count_marked(texts: Iterable[str], source: str) -> int:
 
 @cache
 def _verb_finder() -> Tagger:
-    return Tagger.from_pretrained("pos")
+    ready = bundled_task("pos")
+    assert ready is not None  # it was looked for before
+    return Tagger.from_pretrained(ready)  # whatever is called pos in the working directory
 
 
 def proposition_of(words: Sequence[str], predicate: int) -> Proposition:

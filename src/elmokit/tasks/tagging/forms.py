@@ -50,7 +50,8 @@ def _parts(sentence: Sentence, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
     cuts = set(chain.from_iterable(tokenizer.tokenize(text).spans))
     parts = []
     for start, end in words.spans:
-        inside = [place for place in range(start + 1, end) if place in cuts] if {start, end} <= cuts else []
+        whole = not {start, end} <= cuts or any(map(str.isspace, text[start:end]))
+        inside = [] if whole else [place for place in range(start + 1, end) if place in cuts]
         parts.append(tuple(text[a:b] for a, b in pairwise([start, *inside, end])))
     return parts
 

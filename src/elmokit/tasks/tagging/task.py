@@ -35,6 +35,11 @@ COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")  # of types, in 
 Labels = Literal["auto", "spans", "words"]
 
 
+def _addition(default: Any, help: str) -> Any:
+    """What is trained on besides the file; no model that is begun with says it."""
+    return setting(default, help, part="examples", later=True)
+
+
 @dataclass(frozen=True, slots=True)
 class TaggingSettings:
     """Of the data, and of the network."""
@@ -45,11 +50,11 @@ class TaggingSettings:
     )
     labels: Labels = setting("auto", "what is labelled: spans (IOB1, IOB2, IOBES) or words; auto: as the labels look")
     scheme: Scheme = setting("IOBES", "scheme of the labels inside the network, whatever the files have")
-    recut: str = setting(
-        "", "tokenizer, such as english: sentences with words that it cuts are trained on cut so, too", later=True
+    recut: str = _addition(
+        "", "tokenizer, such as english: sentences with words that it cuts are trained on cut so, too"
     )
-    recase: Share = setting(
-        0.0, "share of the sentences that are trained on in lower case or in capitals, too, half each", later=True
+    recase: Share = _addition(
+        0.0, "share of the sentences that are trained on in lower case or in capitals, too, half each"
     )
     hidden: Size = setting(200, "LSTM cells in each direction")
     lstm_layers: Depth = setting(2, "number of LSTM layers", was="layers")
