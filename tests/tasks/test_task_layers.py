@@ -14,7 +14,7 @@ from small_tasks import tiny_elmo
 import models
 from elmokit.encoders import Elmo, Static
 from elmokit.encoders.static.table import WordTable
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, InputError
 from elmokit.layers import LayerStack
 from elmokit.tasks.layers import CachedLayers, LayerTable, LiveLayers, TunedLayers, embed_layers
 from elmokit.text import Sentence
@@ -134,7 +134,8 @@ def test_processes_that_need_the_same_layers_compute_them_once(
         yield from stream(self, sentences, **more)
 
     monkeypatch.setattr(Elmo, "stream", counted)
-    with ThreadPoolExecutor(4) as pool:  # threads hold locks against each other as processes do
+    told = pytest.warns(ElmokitWarning, match="another process computes the layers of this text; waiting for it")
+    with told, ThreadPoolExecutor(4) as pool:  # threads hold locks against each other as processes do
         tables = list(pool.map(lambda _: embed_layers(elmo, TABLED, folder=tmp_path), range(4)))
     assert runs == [len(TABLED)]
     assert all(np.array_equal(table.values, tables[0].values) for table in tables)

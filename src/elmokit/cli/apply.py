@@ -20,7 +20,7 @@ FIRST = 512  # positions of the first part that is printed: the first lines come
 @old_spellings(OLD_ENCODER)
 def apply(
     folder: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="FOLDER|NAME", help="Task model made by elmokit train, or the name of one that comes with elmokit."
         ),

@@ -1,6 +1,5 @@
 """`elmokit evaluate`: how good a task model is on a labelled file."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from elmokit.cli.flags import OLD_ENCODER, AllowOtherEncoder, Device, Json, Move
 @old_spellings(OLD_ENCODER)
 def evaluate(
     folder: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="FOLDER", help="Task model made by elmokit train, or the name of one that comes with elmokit."
         ),
