@@ -19,7 +19,13 @@ def visible(text: str) -> str:
 
 
 class Console(console.Console):
-    """rich's console, which passes control characters in a text through; here they are signs on a terminal."""
+    """rich's console, which passes control characters in a text through; here they are signs on a terminal.
+
+    Text stays what it is: no `:name:` becomes an emoji.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"emoji": False, **options})
 
     def render(self, *given: Any, **options: Any) -> Iterable[Segment]:
         for segment in super().render(*given, **options):

@@ -1,6 +1,7 @@
 """train and ablate when something goes wrong: two at once, signals, a full disk, files that are gone."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -207,6 +208,41 @@ def test_roles_find_verbs_by_the_ready_made_model(cli: Cli, data: Path, monkeypa
     assert cli("apply", "roles", "Mary sold her car.").out == "sold: [ARG0 Mary] [V sold] [ARG1 her car].\n"
     Path("pos/config.json").write_text("{}", encoding="utf-8")  # of something else
     assert cli("apply", "pos", "Dogs bark.").out == "Dogs/NOUN bark/VERB ./PUNCT\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "shown"),
+    [
+        ("ner", ":heart: of \\\\Paris\\ [bold]here", ":heart: of \\\\[LOC Paris]\\ [bold]here"),
+        ("ner", "Ann Lee\rleft\tParis.", "[PER Ann Lee]\rleft\t[LOC Paris]."),
+        ("pos", "a \\\\\\ b", None),
+        ("coref", "Ann :car: saw her dog.", "[1 Ann] :car: saw [1 her] dog.\n\n  1  Ann; her"),
+    ],
+)
+def test_what_is_printed_is_the_text(cli: Cli, task: str, text: str, shown: str | None) -> None:
+    done = cli("apply", task, text)
+    assert (done.code, done.err) == (0, "")
+    if shown is None:  # words with labels
+        assert re.sub("/[A-Z]+", "", done.out).replace(" ", "") == text.replace(" ", "") + "\n"
+    else:
+        assert done.out == shown + "\n"
+
+
+def test_files_without_examples_have_no_score(cli: Cli, data: Path) -> None:
+    (data / "empty.txt").write_text("\n", encoding="utf-8")
+    for task in ("ner", "coref"):
+        wrong = cli("evaluate", task, data / "empty.txt")
+        assert (wrong.code, "empty.txt: holds no examples to score on" in wrong.err) == (2, True), wrong.err
+
+
+def test_every_row_has_an_answer(cli: Cli, data: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    texts = ["A lovely film.", "", "A bad one."]
+    pandas.DataFrame({"text": texts}).to_parquet(data / "texts.parquet")
+    (data / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    for name in ("texts.parquet", "texts.jsonl"):
+        found = list(map(json.loads, cli("apply", "sentiment", data / name, "--json").out.splitlines()))
+        assert [one["text"] for one in found] == texts
 
 
 def test_what_is_there_is_not_written_over(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

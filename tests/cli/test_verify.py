@@ -29,6 +29,10 @@ def flip(path: Path, share: float) -> None:
     path.write_bytes(data)
 
 
+def test_models_of_the_package_by_name(cli: Callable[..., Any]) -> None:
+    assert cli("verify", "en", "ner").out == "en: as it was written (model)\nner: as it was written (task model)\n"
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.99])
 def test_models_and_static_vectors(cli: Callable[..., Any], tmp_path: Path, share: float) -> None:
     folder = save_pretrained(models.tiny().pretrained, tmp_path / "model", dtype="int8")

@@ -81,6 +81,11 @@ def test_malformed_columns(line: str) -> None:
         list(read_columns(["word O", line], name="a.conll"))
 
 
+def test_a_format_with_its_words_elsewhere_is_named() -> None:
+    with pytest.raises(FormatError, match=r"a\.conll, line 1: begins a document of CoNLL-2012"):
+        list(read_columns(["#begin document (a); part 000", "a 0 0 Ann"], name="a.conll"))
+
+
 @pytest.mark.parametrize(
     ("name", "sentences", "width"),
     [

@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from elmokit.nn.padded import SharedDropout, align, masked_softmax, pool_max, pool_mean, pool_min, run_recurrent
+from elmokit.nn import padded as padding
+from elmokit.nn.padded import (
+    SharedDropout,
+    align,
+    attend,
+    masked_softmax,
+    pool_max,
+    pool_mean,
+    pool_min,
+    run_recurrent,
+)
 
 LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=5)
 
@@ -30,6 +40,20 @@ def test_attention_is_a_weighed_mean_of_the_real_words(lengths: list[int], more:
             for t in range(n):
                 expected += raised[t] / sum(raised) * values[row, t].double()
             torch.testing.assert_close(found[row, query].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_text_attends_to_itself_in_any_number_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, mask = torch.randn(2, 7, 3), torch.arange(7) < torch.tensor([[7], [4]])
+    whole = attend(words, mask)
+    torch.testing.assert_close(whole, align(words @ words.transpose(1, 2), words, mask))
+    monkeypatch.setattr(padding, "SCORES", 40)
+    held: list[int] = []
+    monkeypatch.setattr(padding, "align", lambda scores, *rest: held.append(scores.numel()) or align(scores, *rest))
+    with torch.no_grad():
+        torch.testing.assert_close(attend(words, mask), whole)
+    assert len(held) > 1
+    assert max(held) <= 40
+    assert attend(words[:, :0], mask[:, :0]).shape == (2, 0, 3)
 
 
 @given(LENGTHS, st.integers(0, 3))

@@ -193,7 +193,8 @@ def test_text_without_labels_and_what_is_shown() -> None:
     record = TASK.record(example, found)
     assert record["text"][record["start"] : record["end"]] == "A [bold] film."
     assert record["label"] in ("bad", "good")
-    assert r"\[bold] film." in TASK.show(example, found)
+    assert TASK.show(example, found)[0] == (found.label, "bold")
+    assert TASK.show(example, found)[1][0].endswith("    A [bold] film.")
 
 
 def test_each_use_has_its_settings() -> None:

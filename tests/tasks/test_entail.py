@@ -145,7 +145,7 @@ def test_what_is_shown_and_recorded() -> None:
     record = TASK.record(pair, found)
     assert (record["first"], record["second"]) == ("It [rains].", "It pours.")
     assert record["label"] == found.label
-    assert r"It \[rains]. ||| It pours." in TASK.show(pair, found)
+    assert "".join(text for text, _ in TASK.show(pair, found)).endswith("  It [rains]. ||| It pours.")
 
 
 def test_a_trained_pair_classifier_works_on_text_after_saving(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_json_lines(tmp_path: Path) -> None:
         (frame(tags=["B-ARG0", "B-V", "I-ARG1"]), "label 'I-ARG1' of word 2 continues no span"),
         ({"words": "Mary sold it", "frames": []}, "'words' is 'Mary sold it', expected a list of words"),
         ({"words": ["Mary", ""], "frames": []}, "none empty"),
+        ({"body": "Mary sold it"}, r"has no 'words' and 'frames'; .* \(apply --field NAME\)"),
         ({"words": ["Mary"]}, "'frames' is 'None', expected a list of objects"),
         (["words"], "expected an object"),
     ],
@@ -119,6 +120,13 @@ def test_malformed_columns_are_refused_with_their_line(tmp_path: Path, old: str,
     path.write_text(CONLL_2005.replace(old, new))
     with pytest.raises(FormatError, match=message):
         list(read_propositions(path, predicate_column=2))
+
+
+def test_labels_of_words_are_no_predicates(tmp_path: Path) -> None:
+    path = tmp_path / "names.conll"
+    path.write_text("Ann\tB-PER\nleft\tO\n\n")
+    with pytest.raises(FormatError, match="line 1: has 2 columns and so no roles"):
+        list(read_propositions(path, predicate_column=1))
 
 
 @given(cuts=st.lists(st.tuples(st.sampled_from(["A0", "C-A1", "R-AM-TMP", None]), st.integers(1, 3)), min_size=1))

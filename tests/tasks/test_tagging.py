@@ -116,10 +116,12 @@ def test_what_comes_out() -> None:
     ]
     assert [text[w["start"] : w["end"]] for w in record["words"]] == [w["text"] for w in record["words"]]
     assert NER.conll(example, found).splitlines()[5] == "Paris\tB-LOC"
-    assert "\\[sic]" in NER.show(example, found)
-    assert "PER[/]" in NER.show(example, found)
+    shown = NER.show(example, found)
+    assert "".join(piece for piece, _ in shown) == "[PER Jane] [sic] left [LOC Paris]."
+    assert [style for piece, style in shown if piece in ("Jane", "Paris")] == ["bold cyan", "bold green"]
     words = TaggedSentence(example.sentence, ("NOUN",) * 7, None)
-    assert "left[dim]/NOUN[/dim]" in POS.show(example, words)
+    assert POS.show(example, words)[:3] == [("Jane", ""), ("/NOUN", "dim"), (" [", "")]
+    assert ("/NOUN", "dim") in POS.show(example, words)
     assert "spans" not in POS.record(example, words)
     assert POS.conll(example, words).startswith("Jane\tNOUN\n")
 

@@ -149,7 +149,7 @@ def _print(model: "TaskModel[Any, Any]", examples: Iterator[Any], *, json_output
     """Prints what is found, part by part; how many examples there were."""
     from elmokit._terminal import Console
     from elmokit.cli.progress import counting
-    from elmokit.cli.show import echo_text, print_json
+    from elmokit.cli.show import echo_text, print_json, print_parts
     from elmokit.tasks.apply import cut_examples
 
     task, console, done = model.task, Console(highlight=False, soft_wrap=True), 0
@@ -162,6 +162,6 @@ def _print(model: "TaskModel[Any, Any]", examples: Iterator[Any], *, json_output
             echo_text("".join(task.conll(example, prediction) for example, prediction in found), nl=False)
         else:
             for example, prediction in found:
-                console.print(task.show(example, prediction))
+                print_parts(console, task.show(example, prediction))
         done += len(found)
     return done

@@ -57,7 +57,7 @@ def convert(
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="Multiply the output layer's scores by the number with which the model predicts this text best; may "
+            help="Fit two numbers of the output layer to this text: a factor of all scores, and the bias of <UNK>; may "
             "be given again.",
         ),
     ] = None,
@@ -93,8 +93,8 @@ def convert(
     A whitened model predicts what it did before, but its vectors (of the LSTM layers) no longer lie along a few
     directions, so that their cosines say more.
 
-    With fewer words in its output layer a model is too sure of its predictions. --temper puts that right; vectors stay
-    as they are.
+    With fewer words in its output layer a model is too sure of its predictions, and expects too few words that it
+    does not know. --temper puts that right; vectors stay as they are. Give text of the kind that it will predict.
 
     A wider model predicts what the narrow one did, until `elmokit finetune` trains it further: new cells and numbers
     begin with fresh weights that nothing reads yet.
@@ -141,8 +141,9 @@ def convert(
         seen = input_moments(pretrained, first_sentences(pretrained, whiten))
         pretrained = make_even(pretrained, seen, strength=whiten_strength)
     if temper:
-        pretrained, factor = fit_scores(pretrained, first_sentences(pretrained, temper))
-        told.print(f"scores are now {factor:.3f} times what they were", markup=False)
+        pretrained, fit = fit_scores(pretrained, first_sentences(pretrained, temper))
+        scores = f"scores are now {fit.factor:.3f} times what they were, that of <UNK> {fit.unknown:+.2f}"
+        told.print(scores, markup=False)
     moments = None
     if calibrate:
         if numbers != "int4" or to is Target.official:

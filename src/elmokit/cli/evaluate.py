@@ -30,6 +30,7 @@ def evaluate(
     """
     from elmokit.cli.progress import counting
     from elmokit.cli.show import echo_text, print_json
+    from elmokit.errors import InputError
     from elmokit.tasks.saved import TaskModel
 
     loaded: TaskModel[Any, Any] = TaskModel.from_pretrained(
@@ -37,6 +38,8 @@ def evaluate(
     )
     for file in files:
         examples = loaded.task.read(file, loaded.setup.settings)
+        if not examples:
+            raise InputError(f"{file}: holds no examples to score on")
         for remark in loaded.task.remarks(examples, loaded.setup.settings):
             typer.echo(remark, err=True)
         with counting("scoring, examples") as told:

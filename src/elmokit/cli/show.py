@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from elmokit._terminal import Console
     from elmokit.encoders import Embedding, Encoder
+    from elmokit.tasks.task import Parts
     from elmokit.text import Sentence
 
 SENTENCES, TOKENS, NUMBERS = 8, 40, 3  # shown at most: sentences, tokens of each, numbers of each vector
@@ -125,6 +127,18 @@ def echo_text(text: str, *, nl: bool = True) -> None:
 
         text = visible(text)
     typer.echo(text, nl=nl, color=True)  # with color left open, click takes escape codes out of what goes to a file
+
+
+def print_parts(console: "Console", parts: "Parts") -> None:
+    """Prints styled text on a line of its own: in colour on a terminal, exact in a file or pipe."""
+    from rich.text import Text
+
+    from elmokit._terminal import visible
+
+    if console.is_terminal:
+        console.print(Text.assemble(*((visible(text), style) for text, style in parts)))
+    else:
+        typer.echo("".join(text for text, _ in parts), color=True)
 
 
 def print_json(records: Iterable[Any]) -> None:

@@ -25,13 +25,17 @@ KINDS = {  # how files begin
 
 
 def verify(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Folders or files that elmokit wrote.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH", help="Folders or files that elmokit wrote, or names such as en and ner."),
+    ],
 ) -> None:
     """Compare files with the checksums that they were written with.
 
     Reads everything; loading skips the checks that take long:
 
         elmokit verify my-elmo/ index/ tagger/ run/ vectors.h5
+        elmokit verify en ner
 
     Takes models, task models, indexes, prepared corpora, exported models, alignments, static vectors, files of vectors,
     checkpoints and folders of runs, finished or not. Official and ELMoForManyLangs models have no checksums; their
@@ -39,9 +43,12 @@ def verify(
     A damaged file gives one line and exit status 2.
     """
     from elmokit.cli.show import echo_text
+    from elmokit.weights.bundled import list_bundled
 
+    ready = {Path(model.name): model.folder for model in list_bundled()}
     for path in paths:
-        echo_text(f"{path}: {_verify(path)}")
+        place = path if path.exists() else ready.get(path, path)
+        echo_text(f"{path}: {_verify(place)}")
 
 
 def _verify(path: Path) -> str:

@@ -41,6 +41,11 @@ def read_columns(lines: Iterable[str], *, name: str) -> Iterator[ColumnSentence]
         if row[0] == "-DOCSTART-":
             document += 1
             continue
+        if line.startswith("#begin document"):
+            raise FormatError(
+                f"{name}, line {number}: begins a document of CoNLL-2012, which has its words in the fourth column; "
+                "expected them in the first"
+            )
         width = width or len(row)
         if len(row) != width or not row[0]:
             raise FormatError(

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+SCORES = 1 << 24  # of pairs of words, held at once where no gradient is needed
+
 
 def run_recurrent(layer: nn.LSTM | nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
     """The outputs of a `batch_first` LSTM or GRU, zero at padding. (B, T, D) to (B, T, H or 2 H)"""
@@ -46,6 +48,18 @@ def align(scores: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     `scores` (B, S, T), `values` (B, T, D), `mask` (B, T) of the values. Gives (B, S, D).
     """
     return masked_softmax(scores, mask[:, None]) @ values  # (B, S, D)
+
+
+def attend(words: Tensor, mask: Tensor) -> Tensor:
+    """For each word the mean of all words of its text, weighed by the softmax of their products with it.
+
+    `words` (B, T, D), `mask` (B, T). Gives (B, T, D). Where no gradient is needed, long texts take little memory.
+    """
+    B, T, _ = words.shape
+    rows = max(T, 1) if torch.is_grad_enabled() else max(1, SCORES // max(B * T, 1))
+    keys = words.transpose(1, 2)  # (B, D, T)
+    parts = [align(some @ keys, words, mask) for some in torch.split(words, rows, dim=1)]  # (B, rows, D) each
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def pool_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
-from rich.markup import escape
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
 from elmokit.formats.records import RecordFormat
 from elmokit.tasks.labelled import FieldChoice, read_labelled
 from elmokit.tasks.labels import SpanCounts, count_types
-from elmokit.tasks.task import Batch, Example, Network, Scores, Task
+from elmokit.tasks.task import Batch, Example, Network, Parts, Scores, Task
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -41,10 +40,9 @@ class ClassPrediction:
     def probability(self) -> float:
         return self.probabilities[self.label]
 
-    @property
-    def markup(self) -> str:
-        """The label and how sure it is, for a terminal."""
-        return f"[bold]{escape(self.label)}[/bold] {self.probability:.2f}"
+    def shown(self, text: str) -> Parts:
+        """The label, how sure it is, and the text."""
+        return [(self.label, "bold"), (f" {self.probability:.2f}  {text}", "")]
 
 
 class LabelNetwork(Network[L, ClassPrediction]):

@@ -22,6 +22,7 @@ from elmokit.formats.streams import source_name, suffix_of
 from elmokit.tasks.words import WordBatch, WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
+Parts = list[tuple[str, str]]  # text for people to read, each piece with a style of rich's, "" for none
 Scores = dict[str, float]  # name to value, from 0 to 1; the first is the one that counts, and higher is better
 
 
@@ -132,8 +133,8 @@ class Task(ABC, Generic[E, P]):
         return predictions
 
     @abstractmethod
-    def show(self, example: E, prediction: P) -> str:
-        """For a terminal, in rich's markup; text of the example is escaped."""
+    def show(self, example: E, prediction: P) -> Parts:
+        """For people to read."""
 
     @abstractmethod
     def record(self, example: E, prediction: P) -> dict[str, Any]:

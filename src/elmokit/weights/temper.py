@@ -1,12 +1,13 @@
-"""How sharp a model's predictions are: one factor for the scores of its softmax, fitted to text (Guo et al. 2017).
+"""How sharp a model's predictions are, and how often <UNK> is one: two numbers fitted to text (Guo et al. 2017).
 
-A softmax that keeps fewer words than it was trained with is surer of its predictions than it should be. They get better
-if all scores, biases aside, are multiplied by a number a little below 1.
+A softmax that keeps fewer words than it was trained with is surer of its predictions than it should be, and expects
+<UNK> as seldom as when that stood for fewer words. Predictions get better if all scores, biases aside, are multiplied
+by a number a little below 1, and if <UNK> has a larger bias.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,46 +19,79 @@ from elmokit.text import Sentence
 from elmokit.weights.calibrate import BATCH_TOKENS
 from elmokit.weights.pretrained import Pretrained, SoftmaxTensors
 
-ROUNDS, CLOSE = 12, 1e-3  # of Newton's method, between bounds; near its end the loss is nearly a parabola
+ROUNDS, CLOSE = 20, 1e-3  # of Newton's method; near its end the loss is nearly a parabola
 SCORES_AT_ONCE = 2**22  # more at once makes the system hand out and take back memory for every product
 RANGE = 0.25, 4.0  # of the factor
+PRIOR = 1.0  # on the square of <UNK>'s shift, in predictions: text without unknown words does not forbid them
+
+
+class Tempering(NamedTuple):
+    """What was found."""
+
+    factor: float  # of the scores, biases aside
+    unknown: float  # added to the bias of <UNK>
 
 
 @torch.no_grad()
-def temper(pretrained: Pretrained, sentences: Iterable[Sentence]) -> tuple[Pretrained, float]:
-    """The model with its softmax's weights times the factor with which it predicts these sentences best; the factor."""
+def temper(pretrained: Pretrained, sentences: Iterable[Sentence]) -> tuple[Pretrained, Tempering]:
+    """The model with the scores with which it predicts these sentences best, and what was changed."""
     source, softmax = pretrained.source or "the model", pretrained.softmax
     if not isinstance(softmax, SoftmaxTensors) or pretrained.vocabulary is None:
         raise WeightsError(f"{source}: has no plain softmax with its words, so there are no scores to fit")
     if absent := [mark for mark in (BOS, EOS, UNK) if mark not in pretrained.vocabulary]:
         raise WeightsError(f"{source}: the vocabulary lacks {' '.join(absent)}; expected them among its words")
+    unknown = pretrained.vocabulary.index(UNK)
     weight, bias = softmax.weight.float(), softmax.bias.float()
     seen = list(_predictions(pretrained, sentences))
-    factor, (low, high) = 1.0, RANGE
+    at = torch.tensor([1.0, 0.0], dtype=torch.float64)  # the factor, and the shift
+    loss, slope, bend = _sums(seen, weight, bias, unknown, at)
     for _ in range(ROUNDS):
-        slope, bend = (sum(part) for part in zip(*(_moments(h, t, weight, bias, factor) for h, t in seen), strict=True))
-        low, high = (low, factor) if slope > 0 else (factor, high)
-        step = slope / bend if bend > 0 else math.inf
-        before, factor = factor, factor - step
-        if not low < factor < high:
-            factor = (low + high) / 2
-        if abs(factor - before) < CLOSE:
+        step = torch.linalg.solve(bend, slope)
+        while True:
+            there = at - step
+            there[0] = there[0].clamp(*RANGE)
+            found = _sums(seen, weight, bias, unknown, there)
+            if found[0] <= loss or step.abs().max() < CLOSE:
+                break
+            step = step / 2
+        moved, at, (loss, slope, bend) = (there - at).abs().max(), there, found
+        if moved < CLOSE:
             break
+    factor, shift = at.tolist()
+    bias = bias.clone()
+    bias[unknown] += shift
     changed = SoftmaxTensors(weight * factor, bias)
-    return replace(pretrained, softmax=changed, format=None, stored=None), factor
+    return replace(pretrained, softmax=changed, format=None, stored=None), Tempering(factor, shift)
 
 
-def _moments(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, factor: float) -> tuple[float, float]:
-    """First and second derivative, by the factor, of the summed loss of hidden (N, P) with targets (N,)."""
-    slope = bend = 0.0
+def _sums(
+    seen: Iterable[tuple[Tensor, Tensor]], weight: Tensor, bias: Tensor, unknown: int, at: Tensor
+) -> tuple[float, Tensor, Tensor]:
+    """The summed loss of what was seen, its derivatives by factor and shift (2,), and the second ones (2, 2)."""
+    factor, shift = at.tolist()
+    loss = PRIOR / 2 * shift**2
+    slope = torch.tensor([0.0, PRIOR * shift], dtype=torch.float64)
+    bend = torch.diag(torch.tensor([1e-6, PRIOR], dtype=torch.float64))
+    shifted = bias.clone()
+    shifted[unknown] += shift
     rows = max(1, SCORES_AT_ONCE // len(weight))
-    for h, t in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
+    for h, t in ((h, t) for both in seen for h, t in zip(*(torch.split(part, rows) for part in both), strict=True)):
         scores = h @ weight.T  # (n, V)
-        p = torch.softmax(factor * scores + bias, dim=1)
+        told = torch.log_softmax(factor * scores + shifted, dim=1)
+        p = told.exp()
         mean = (p * scores).sum(dim=1)  # (n,)
-        slope += float((mean - scores.gather(1, t[:, None])[:, 0]).double().sum())
-        bend += float(((p * scores.square()).sum(dim=1) - mean.square()).double().sum())
-    return slope, bend
+        right, strange = t[:, None], p[:, unknown]
+        spread = (p * scores.square()).sum(dim=1) - mean.square()
+        loss -= float(told.gather(1, right).double().sum())
+        slope += _total(mean - scores.gather(1, right)[:, 0], strange - (t == unknown).float())
+        both = _total(spread, strange * (scores[:, unknown] - mean), strange * (1 - strange))
+        bend += both[[0, 1, 1, 2]].view(2, 2)
+    return loss, slope, bend
+
+
+def _total(*values: Tensor) -> Tensor:
+    """The sum of each (n,)."""
+    return torch.stack(values).double().sum(dim=1)
 
 
 def _predictions(pretrained: Pretrained, sentences: Iterable[Sentence]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from elmokit.config import Share, Size, setting
 from elmokit.errors import ConfigError
-from elmokit.nn.padded import align, masked_softmax, pool_max, pool_mean, pool_min, run_recurrent
+from elmokit.nn.padded import attend, masked_softmax, pool_max, pool_mean, pool_min, run_recurrent
 
 POOLS = 4  # max, mean, min, self-attentive
 
@@ -59,7 +59,7 @@ class Bcn(nn.Module):
         read = self.dropout(torch.relu(self.feedforward(words)))  # (B, T, H)
         context = run_recurrent(self.encoder, read, mask.sum(dim=1))  # (B, T, 2 H)
         encoded = self.dropout(torch.cat([context, at_output], dim=-1))  # (B, T, E)
-        around = align(encoded @ encoded.transpose(1, 2), encoded, mask)  # (B, T, E)
+        around = attend(encoded, mask)  # (B, T, E)
         joined = torch.cat([encoded, encoded - around, encoded * around], dim=-1)  # (B, T, 3 E)
         pooled = [integrate(joined, mask) for integrate in self.integrators]
         scores: Tensor = self.head(torch.cat(pooled, dim=-1))  # (B, K)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.markup import escape
 from torch import Tensor
 
 from elmokit.config import setting
@@ -21,7 +20,7 @@ from elmokit.tasks.classify.network import Bcn, BcnConfig
 from elmokit.tasks.labelled import named_format, open_labelled
 from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch
+from elmokit.tasks.task import Batch, Parts
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -135,14 +134,14 @@ class Classification(LabelTask[TextExample]):
         format = named_format(path)
         if format is None and format_of(path) != "text":
             sentences = read_sentences(path, tokenizer=tokenizer, field=field or "text", treebank=True, report=report)
-            return (TextExample(found) for found in sentences if len(found))
+            return map(TextExample, sentences)  # blank ones too: an answer for each row
         if format is None:
             return super().read_text(path, settings, tokenizer, report=report)
         settings = replace(settings, text_field=field) if field else settings
         return self.read_records(path, read_lines(path, report=report), format, settings, unlabelled=tokenizer)
 
-    def show(self, example: TextExample, prediction: ClassPrediction) -> str:
-        return f"{prediction.markup}  {escape(example.sentence.as_text)}"
+    def show(self, example: TextExample, prediction: ClassPrediction) -> Parts:
+        return prediction.shown(example.sentence.as_text)
 
     def record(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
         places = example.sentence.places

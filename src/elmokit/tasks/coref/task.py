@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from elmokit.config import Depth, Positive, Rate, Share, Size, plain, setting
 from elmokit.formats import ReadReport, format_of, read_jsonl, read_lines, read_parquet, read_sentences
 from elmokit.formats.read import sentence_of
@@ -16,7 +14,7 @@ from elmokit.tasks.coref.document import CorefDocument, Resolved, place_sentence
 from elmokit.tasks.coref.network import CorefConfig, CorefNetwork
 from elmokit.tasks.coref.scores import score_clusters
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Scores, Task, refuse_tables
+from elmokit.tasks.task import Parts, Scores, Task, refuse_tables
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -156,13 +154,14 @@ class Coreference(Task[CorefDocument, Resolved]):
                 refuse_tables(path)
                 yield from self.from_text("\n".join(read_lines(path, report=report)), tokenizer)
 
-    def show(self, example: CorefDocument, prediction: Resolved) -> str:
+    def show(self, example: CorefDocument, prediction: Resolved) -> Parts:
         """The text with its mentions in brackets, each with the number of its cluster; then the clusters."""
-        lines = [*_bracketed(example, prediction), *([Text()] if prediction.clusters else [])]
+        lines = [*_bracketed(example, prediction), *([[]] if prediction.clusters else [])]
         for number, cluster in enumerate(prediction.clusters, 1):
             mentions = "; ".join(" ".join(mention.text.split()) for mention in cluster)
-            lines.append(Text.assemble((f"{number:3}  ", _colour(number)), mentions))
-        return Text("\n").join(lines).markup
+            lines.append([(f"{number:3}  ", _colour(number)), (mentions, "")])
+        shown = [part for line in lines for part in (*line, ("\n", ""))]
+        return shown[:-1]
 
     def record(self, example: CorefDocument, prediction: Resolved) -> dict[str, Any]:
         """`start` and `end` count characters of the text; of a column file, of its words with spaces between."""
@@ -194,7 +193,7 @@ class CoreferenceResolver(TaskModel[str, Resolved]):
     task_class = "elmokit.tasks.coref.task:Coreference"
 
 
-def _bracketed(document: CorefDocument, found: Resolved) -> Iterator[Text]:
+def _bracketed(document: CorefDocument, found: Resolved) -> Iterator[Parts]:
     """Line by line: [1 Ann] saw [2 [1 her] dog] ."""
     begins: dict[int, list[tuple[int, int]]] = {}  # by character: end and number
     ends: dict[int, list[tuple[int, int]]] = {}  # by character: start and number
@@ -203,17 +202,15 @@ def _bracketed(document: CorefDocument, found: Resolved) -> Iterator[Text]:
             begins.setdefault(mention.start, []).append((-mention.end, number))
             ends.setdefault(mention.end, []).append((-mention.start, number))
     for sentence in document.sentences:
-        line, at = Text(), 0
-        text = sentence.text or ""
+        line: Parts = []
+        at, text = 0, sentence.text or ""
         for a, b in sentence.offsets or ():
-            line.append(text[at:a].replace("\n", " "))
-            for _, number in sorted(begins.get(sentence.start + a, ())):
-                line.append(f"[{number} ", style=_colour(number))
-            line.append(text[a:b])
-            for _, number in sorted(ends.get(sentence.start + b, ())):
-                line.append("]", style=_colour(number))
+            line.append((text[at:a].replace("\n", " "), ""))
+            line += [(f"[{number} ", _colour(number)) for _, number in sorted(begins.get(sentence.start + a, ()))]
+            line.append((text[a:b], ""))
+            line += [("]", _colour(number)) for _, number in sorted(ends.get(sentence.start + b, ()))]
             at = b
-        yield line.append(text[at:])
+        yield [*line, (text[at:], "")]
 
 
 def _colour(number: int) -> str:

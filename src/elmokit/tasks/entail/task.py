@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from rich.markup import escape
 from torch import Tensor, nn
 
 from elmokit.config import Share, Size, setting
@@ -25,7 +24,7 @@ from elmokit.tasks.classes import ClassPrediction, LabelNetwork, LabelTask
 from elmokit.tasks.labelled import named_format, open_labelled
 from elmokit.tasks.labels import check_labels
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch, two_texts
+from elmokit.tasks.task import Batch, Parts, two_texts
 from elmokit.tasks.words import Side, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 
@@ -182,9 +181,8 @@ class PairClassification(LabelTask[PairExample]):
             )
         return self.read_records(path, read_lines(path, report=report), format, settings, unlabelled=tokenizer)
 
-    def show(self, example: PairExample, prediction: ClassPrediction) -> str:
-        texts = escape(f"{example.first.as_text} ||| {example.second.as_text}")
-        return f"{prediction.markup}  {texts}"
+    def show(self, example: PairExample, prediction: ClassPrediction) -> Parts:
+        return prediction.shown(f"{example.first.as_text} ||| {example.second.as_text}")
 
     def record(self, example: PairExample, prediction: ClassPrediction) -> dict[str, Any]:
         return {

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.markup import escape
 from torch import Tensor
 
 from elmokit.config import Count, Positive, setting
@@ -28,7 +27,7 @@ from elmokit.tasks.qa.data import Question, cut_passage, read_squad
 from elmokit.tasks.qa.network import Bidaf, BidafConfig, Ends, best_spans
 from elmokit.tasks.qa.scores import score_answers
 from elmokit.tasks.saved import TaskModel
-from elmokit.tasks.task import Batch, Network, Scores, Task, two_texts
+from elmokit.tasks.task import Batch, Network, Parts, Scores, Task, two_texts
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Tokenizer, load_tokenizer
 
@@ -185,9 +184,9 @@ class QuestionAnswering(Task[Question, Answer]):
             found = iter(self.from_text("\n".join(lines), tokenizer))
         yield from (_cut(example, longest) for example in found)
 
-    def show(self, example: Question, prediction: Answer) -> str:
-        question = escape(example.question.as_text)
-        return f"{question}\n  [bold]{escape(prediction.text)}[/bold] {prediction.probability:.2f}"
+    def show(self, example: Question, prediction: Answer) -> Parts:
+        question = example.question.as_text
+        return [(f"{question}\n  ", ""), (prediction.text, "bold"), (f" {prediction.probability:.2f}", "")]
 
     def record(self, example: Question, prediction: Answer) -> dict[str, Any]:
         return {

@@ -119,10 +119,11 @@ def write_columns(proposition: Proposition, tags: Sequence[str]) -> str:
 def _from_records(lines: Iterable[str], name: str, *, labelled: bool) -> Iterator[Proposition]:
     for record in read_records(lines, name=name, format="jsonl"):
         words, frames = record.fields.get("words"), record.fields.get("frames")
-        if words is None and "text" in record.fields:
+        if words is None:
+            named = "text" if "text" in record.fields else "NAME"
             raise FormatError(
-                f"{record.place}: has a text, but no 'words' and 'frames'; choose the field to read it as running text "
-                "(apply --field text)"
+                f"{record.place}: has no 'words' and 'frames'; to read one of its fields as running text, choose it "
+                f"(apply --field {named})"
             )
         if not _strings(words) or not all(words):
             raise FormatError(f"{record.place}: 'words' is {str(words)[:40]!r}, expected a list of words, none empty")
@@ -172,6 +173,11 @@ def _column_sentence(
     for row, number in zip(rows, numbers, strict=True):
         if len(row) < least:
             raise FormatError(f"{name}, line {number}: has {len(row)} columns, expected {least} or more")
+    if all(len(row) == least for row in rows) and any(row[columns.predicate] != NO_PREDICATE for row in rows):
+        raise FormatError(
+            f"{name}, line {numbers[0]}: has {least} columns and so no roles, though words of its sentence have a "
+            f"predicate in column {columns.predicate + 1}; expected one column more for each predicate"
+        )
     predicates = [k for k, row in enumerate(rows) if row[columns.predicate] != NO_PREDICATE]
     for row, number in zip(rows, numbers, strict=True):
         if len(row) != least + len(predicates):

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.markup import escape
 from torch import Tensor, nn
 
 from elmokit.config import Depth, Share, Size, check, setting
@@ -32,8 +31,8 @@ from elmokit.tasks.roles.data import Proposition, has_marks, read_marked, read_p
 from elmokit.tasks.roles.scores import PREDICATE, score_roles
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.network import TaggedSentence, TextSpan
-from elmokit.tasks.tagging.task import Tagger, mark_span
-from elmokit.tasks.task import Batch, Network, Scores, Task, read_texts
+from elmokit.tasks.tagging.task import Tagger, mark_spans
+from elmokit.tasks.task import Batch, Network, Parts, Scores, Task, read_texts
 from elmokit.tasks.words import WordFeatures, WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer
 from elmokit.weights.bundled import bundled_task
@@ -219,14 +218,10 @@ class SemanticRoles(Task[Proposition, Roles]):
             else:
                 yield from find_verbs(some, tokenizer)
 
-    def show(self, example: Proposition, prediction: Roles) -> str:
-        text, start = example.sentence.as_text, example.sentence.start
-        shown, at = "", 0
-        for span in TaggedSentence(example.sentence, prediction.tags, "IOB2").spans:
-            colour = "yellow" if span.type == PREDICATE else "cyan"
-            shown += escape(text[at : span.start - start]) + mark_span(span, colour)
-            at = span.end - start
-        return f"[bold]{escape(prediction.predicate.text)}[/bold]: {shown}{escape(text[at:])}"
+    def show(self, example: Proposition, prediction: Roles) -> Parts:
+        spans = TaggedSentence(example.sentence, prediction.tags, "IOB2").spans
+        colours = {span.type: "yellow" if span.type == PREDICATE else "cyan" for span in spans}
+        return [(prediction.predicate.text, "bold"), (": ", ""), *mark_spans(example.sentence, spans, colours)]
 
     def record(self, example: Proposition, prediction: Roles) -> dict[str, Any]:
         def place(span: TextSpan) -> dict[str, Any]:
@@ -304,6 +299,8 @@ def _verb_finder() -> Tagger:
 
 def proposition_of(words: Sequence[str], predicate: int) -> Proposition:
     """A sentence given as words and the number of its predicate, without labels."""
+    if isinstance(words, str) or not words:
+        raise InputError(f"got {words!r} for the words of a sentence; expected a list of one or more")
     sentence = Sentence.of(words)
     if not 0 <= predicate < len(sentence):
         raise InputError(f"predicate {predicate} of {len(sentence)} words; expected 0 to {len(sentence) - 1}")

@@ -1,12 +1,10 @@
 """Sequence tagging: named entities, chunks, parts of speech, and any other column of CoNLL and CoNLL-U files."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-from rich.markup import escape
 
 from elmokit.config import Depth, Share, Size, setting
 from elmokit.errors import FormatError, InputError
@@ -24,7 +22,7 @@ from elmokit.tasks.tagging.network import (
     TaglmNetwork,
     TextSpan,
 )
-from elmokit.tasks.task import Scores, Task
+from elmokit.tasks.task import Parts, Scores, Task
 from elmokit.tasks.words import WordFeaturesConfig
 from elmokit.text import Sentence, Tokenizer, load_tokenizer, unescape_treebank
 
@@ -140,20 +138,16 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         )
         return map(TaggedExample, sentences)
 
-    def show(self, example: TaggedExample, prediction: TaggedSentence) -> str:
+    def show(self, example: TaggedExample, prediction: TaggedSentence) -> Parts:
         """Spans stand in brackets with their types, words with their labels behind a slash."""
         if prediction.scheme is None:
             words = zip(example.sentence.tokens, prediction.tags, strict=True)
-            return " ".join(f"{escape(word)}[dim]/{escape(tag)}[/dim]" for word, tag in words)
-        text, start = example.sentence.as_text, example.sentence.start
+            parts = [part for word, tag in words for part in ((f" {word}", ""), (f"/{tag}", "dim"))]
+            return [(text[1:] if k == 0 else text, style) for k, (text, style) in enumerate(parts)]
         colours: dict[str, str] = {}
-        shown, at = "", 0
         for span in prediction.spans:
-            colour = colours.setdefault(span.type, COLOURS[len(colours) % len(COLOURS)])
-            marked = mark_span(span, colour)
-            shown += escape(text[at : span.start - start]) + marked
-            at = span.end - start
-        return shown + escape(text[at:])
+            colours.setdefault(span.type, COLOURS[len(colours) % len(COLOURS)])
+        return mark_spans(example.sentence, prediction.spans, colours)
 
     def record(self, example: TaggedExample, prediction: TaggedSentence) -> dict[str, Any]:
         """Offsets count from the beginning of the text given; `start` is where this sentence's text begins in it."""
@@ -174,9 +168,17 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(example.sentence.tokens, tags, strict=True)) + "\n"
 
 
-def mark_span(span: TextSpan, colour: str) -> str:
-    """A span in rich's markup, in brackets, its type first: where it begins is seen without colours, too."""
-    return rf"[{colour}]\[{escape(span.type)}[/] [bold {colour}]{escape(span.text)}[/][{colour}]][/]"
+def mark_spans(sentence: Sentence, spans: Iterable[TextSpan], colours: Mapping[str, str]) -> Parts:
+    """A sentence whose spans stand in brackets, their types first: where each begins is seen without colours, too."""
+    text, start = sentence.as_text, sentence.start
+    shown: Parts = []
+    at = 0
+    for span in spans:
+        colour = colours[span.type]
+        shown += [(text[at : span.start - start], ""), (f"[{span.type}", colour), (" ", "")]
+        shown += [(span.text, f"bold {colour}"), ("]", colour)]
+        at = span.end - start
+    return [*shown, (text[at:], "")]
 
 
 class Tagger(TaskModel[str, list[TaggedSentence]]):
