@@ -1,5 +1,6 @@
 """`finetune --softmax-words`: a model that learns to predict more words than it did."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -40,9 +41,12 @@ def test_new_rows_follow_from_spelling_and_frequency() -> None:
     weight, bias = vectors @ by + 0.5, vectors @ tilt + 2 * counts.add(1).log()
     known = SoftmaxTensors(weight[:300].clone(), bias[:300].clone())
     known.weight[:3], known.bias[:3] = 100.0, -100.0  # marks, which are no words
-    found = add_rows(known, vectors, counts, special=3)
+    new = float(counts[300:].sum())
+    found = add_rows(known, vectors, counts, special=3, unknown=2, rest=new / 3 - 1)
     assert torch.equal(found.weight[:300], known.weight)
-    assert torch.equal(found.bias[:300], known.bias)
+    # <UNK> stood for four times as many words as it does now.
+    shift = torch.zeros(300).index_fill(0, torch.tensor(2), math.log(4))
+    torch.testing.assert_close(found.bias[:300] + shift, known.bias)
     for new, wanted in ((found.weight[300:], weight[300:]), (found.bias[300:], bias[300:])):
         assert (new - wanted).abs().mean() < 0.05 * (wanted - wanted.mean(dim=0)).abs().mean()
 

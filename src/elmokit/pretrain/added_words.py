@@ -2,8 +2,10 @@
 
 A word that the softmax lacks gets the row that fits its spelling. Over the words it has, rows are predicted from token
 vectors, which know the letters alone, and biases from these and the words' frequencies, both by ridge regression.
-Training then moves the new rows with all others.
+<UNK>, which stood for these words too, becomes as much less likely. Training then moves the new rows with all others.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -14,10 +16,13 @@ RIDGE = 1e-2  # penalty, as a share of the inputs' mean square
 
 
 @torch.no_grad()
-def add_rows(softmax: SoftmaxTensors, vectors: Tensor, counts: Tensor, *, special: int) -> SoftmaxTensors:
+def add_rows(
+    softmax: SoftmaxTensors, vectors: Tensor, counts: Tensor, *, special: int, unknown: int, rest: float
+) -> SoftmaxTensors:
     """A softmax over the words of `vectors` (V, P), `counts` (V,): its own come first, the others are new.
 
-    The first `special` words are marks, not words, and say nothing about the others.
+    The first `special` words are marks, not words, and say nothing about the others. Row `unknown` stays for the words
+    that are still outside, of which the text has `rest`.
     """
     known = len(softmax.bias)
     vectors = vectors.double()
@@ -27,6 +32,8 @@ def add_rows(softmax: SoftmaxTensors, vectors: Tensor, counts: Tensor, *, specia
     own = slice(special, known)
     rows = x[known:] @ _ridge(x[own], weight[own])  # (V - known, P)
     biases = z[known:] @ _ridge(z[own], bias[own, None])  # (V - known, 1)
+    bias = bias.clone()
+    bias[unknown] += math.log((rest + 1) / (rest + 1 + float(counts[known:].sum())))
     return SoftmaxTensors(torch.cat([weight, rows]).float(), torch.cat([bias, biases[:, 0]]).float())
 
 

@@ -251,7 +251,9 @@ class _Run:
         counts = torch.from_numpy(np.array(self.text.lexicon.counts[:words], dtype=np.float64))
         if self.show and self.world.leads and not checkpoints(self.folder / "checkpoints"):
             say(f"{words - len(softmax.bias):,} words are new to the softmax")
-        return add_rows(softmax, vectors, counts, special=len(SPECIALS))
+        report = self.text.report
+        rest = (1 - report.coverage) * report.tokens
+        return add_rows(softmax, vectors, counts, special=len(SPECIALS), unknown=UNK_ID, rest=rest)
 
     def _learn_softmax(self, objective: Objective) -> Objective:
         """The objective with a new softmax that fits the frozen rest."""
