@@ -141,6 +141,14 @@ def test_perplexity_of_paragraphs_and_with_carried_state(model, tmp_path):
     assert carried["mean"] == pytest.approx(lm.perplexity(texts, carried=True, streams=2).mean)
 
 
+def test_perplexity_of_a_chosen_field(model, tmp_path):
+    file = tmp_path / "reviews.jsonl"
+    file.write_text(json.dumps({"text": "the zebra of the mat", "body": "He sat on the bank."}) + "\n")
+    lm = LanguageModel.from_pretrained(model, device="cpu")
+    shown = json.loads(run(perplexity, "--model", model, file, "--json", "--field", "body"))
+    assert shown["mean"] == pytest.approx(lm.perplexity(["He sat on the bank."]).mean)
+
+
 def test_a_file_that_is_not_there_is_not_taken_for_text(model):
     with pytest.raises(InputError, match="no such file"):
         run(perplexity, "--model", model, "heldout.txt")

@@ -12,6 +12,7 @@ from elmokit.cli.flags import (
     Lines,
     LinesOption,
     OldSpelling,
+    TextField,
     TokenizerName,
     old_spellings,
 )
@@ -38,6 +39,7 @@ def perplexity(
         typer.Option(help="With --carried: number of parts of the text that run side by side; more is faster.", min=1),
     ] = 1,
     lines: LinesOption = Lines.paragraphs,
+    field: TextField = "text",
     per_sentence: Annotated[bool, typer.Option("--per-sentence", help="Show every sentence, too.")] = False,
     tokenizer: TokenizerName = None,
     batch_tokens: BatchTokens = None,
@@ -53,6 +55,7 @@ def perplexity(
         elmokit perplexity "The river burst its banks." --per-sentence
         elmokit perplexity heldout.txt.xz --model run/model
         elmokit perplexity sentences.txt --lines sentences
+        elmokit perplexity reviews.jsonl --field body
 
     The whole vocabulary is scored; words outside it count as <UNK>. Every sentence starts from a zero state. With
     --carried, the state goes from sentence to sentence, for models that were trained that way.
@@ -66,7 +69,8 @@ def perplexity(
     lm = LanguageModel.from_pretrained(
         model, device=device, dtype=dtype, tokenizer=tokenizer, allow_other_tokenizer=True
     )
-    sentences = (sentence for sentence in read_inputs(inputs, tokenizer=lm.tokenizer, lines=lines) if len(sentence))
+    read = read_inputs(inputs, tokenizer=lm.tokenizer, lines=lines, field=field)
+    sentences = (sentence for sentence in read if len(sentence))
     scores = _watched(lm.scores(sentences, carried=carried, streams=streams, batch_tokens=batch_tokens))
     kept: list[tuple[int, SentenceScore]] = []
     if per_sentence:
