@@ -80,7 +80,8 @@ def test_the_card_says_how_it_was_trained(run: Path) -> None:
     assert (
         f"| pre-trained on | {report.tokens:,} tokens, {report.sentences:,} sentences, {report.types} types |" in card
     )
-    found = f"{min(runs.perplexities_of(run)):.2f}, on {report.heldout_tokens} tokens"
+    predictions = report.heldout_tokens + report.heldout_sentences  # of each token, and of each sentence's end
+    found = f"{min(runs.perplexities_of(run)):.2f}, on {predictions} predictions each way"
     assert f"| held-out perplexity | {found} |" in card
     assert "| settings | 400 steps, rows 8, window 6, optimizer adamw, learning_rate 0.02, dropout 0.1," in card
     assert "--dtype int8" in card

@@ -142,7 +142,8 @@ def _training(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if after:
                 before = noted.get("heldout_perplexity_before")
                 was = f" ({before['mean']:.2f} before)" if before else ""
-                yield "held-out perplexity", f"{after['mean']:.2f}{was}, on {text['heldout_tokens']:,} tokens"
+                on = f"{after['predictions']:,} predictions each way"
+                yield "held-out perplexity", f"{after['mean']:.2f}{was}, on {on}"
             length = next(f"{config[what]:g} {what}" for what in ("minutes", "steps", "epochs") if config[what])
             names = ("rows", "window", "optimizer", "learning_rate", "dropout", "softmax", "seed")
             yield "settings", ", ".join([length, *(f"{name} {config[name]}" for name in names)])
