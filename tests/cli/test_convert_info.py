@@ -1,6 +1,7 @@
 """`elmokit convert` and `elmokit info`, run as commands."""
 
 import json
+import shutil
 from pathlib import Path
 
 import h5py
@@ -21,6 +22,7 @@ from elmokit.native import build
 from elmokit.weights import load_pretrained
 from elmokit.weights.bundled import find_task_model
 
+OLD = Path(__file__).parents[1] / "data" / "v0.1.0"
 MANYLANGS = Path(__file__).parents[1] / "data" / "manylangs" / "both"
 OPTIONS = {
     "lstm": {
@@ -143,6 +145,39 @@ def test_a_model_is_not_overwritten_by_accident(model, tmp_path):
         run("convert", MANYLANGS, tmp_path / "own")
     run("convert", MANYLANGS, tmp_path / "own", "--overwrite")
     assert load_pretrained(tmp_path / "own").origin == "manylangs"
+
+
+@pytest.mark.parametrize(
+    ("there", "file", "what"),
+    [
+        ("unfinished/pretraining", "config.json", "a training run"),
+        ("unfinished/new-softmax", "config.json", "a training run"),
+        ("unfinished/training", "checkpoint.pt", "an unfinished training"),
+        ("unfinished/prepared", "manifest.json", "a prepared corpus"),
+        ("tasks/ner", "config.json", "a task model"),
+        ("onnx/float32", "config.json", "something else"),
+    ],
+)
+def test_only_models_are_overwritten(there, file, what, model, tmp_path):
+    taken = shutil.copytree(OLD / there, tmp_path / "taken")
+    before = {path: path.read_bytes() for path in taken.rglob("*") if path.is_file()}
+    for more in ((), ("--overwrite",)):
+        with pytest.raises(WeightsError, match=rf"holds {what} \({file}\), which a model cannot replace; give another"):
+            run("convert", model, taken, *more)
+    assert before == {path: path.read_bytes() for path in taken.rglob("*") if path.is_file()}
+
+
+def test_a_task_model_replaces_only_task_models(model, tmp_path):
+    run("convert", model, tmp_path / "own")
+    for folder in (model, tmp_path / "own"):
+        for more in ((), ("--overwrite",)):
+            with pytest.raises(WeightsError, match=r"holds a model .*which a task model cannot replace"):
+                run("convert", "ner", folder, *more)
+    run("convert", "ner", tmp_path / "ner")
+    with pytest.raises(WeightsError, match=r"a task model is there already \(config.json\).*--overwrite"):
+        run("convert", "ner", tmp_path / "ner")
+    run("convert", "ner", tmp_path / "ner", "--overwrite", "--dtype", "int8")
+    assert TaskModel.from_pretrained(tmp_path / "ner", device="cpu").predict("Jane left.")
 
 
 def test_info_for_programs(model):

@@ -114,12 +114,12 @@ def convert(
     from elmokit.weights.whiten import whiten as make_even
     from elmokit.weights.widen import widen
 
-    taken = [name for name in ("config.json", "options.json") if (output / name).exists()]
-    if taken and not overwrite:
-        raise WeightsError(f"{output}: a model is there already ({taken[0]}); give another folder, or --overwrite")
+    folder = find_task_model(model)
+    is_task = is_task_model(folder)
+    _check_target(output, "a task model" if is_task else "a model", overwrite=overwrite)
     numbers: Dtype | None = None if dtype is None else dtype.value
     told = Console(highlight=False, stderr=True, soft_wrap=True)
-    if is_task_model(folder := find_task_model(model)):
+    if is_task:
         of_models = (options, vocabulary, revision, licence, language)
         changes = (softmax_words, calibrate, whiten, temper, cell_dim, projection_dim)
         if to is Target.official or any(of_models) or any(changes) or not softmax:
@@ -154,3 +154,30 @@ def convert(
     )
     made = f"{pretrained.source} ({came}) is now {output} ({to.value}, {decimal(size_of(output))})"
     told.print(made, markup=False)
+
+
+def _check_target(folder: Path, kind: str, *, overwrite: bool) -> None:
+    """Refuses a folder with something else than a model of this kind in it; with such a model, unless `overwrite`."""
+    from elmokit.errors import WeightsError
+
+    there, file = _find_there(folder)
+    if there and there != kind:
+        raise WeightsError(f"{folder}: holds {there} ({file}), which {kind} cannot replace; give another folder")
+    if there and not overwrite:
+        raise WeightsError(f"{folder}: {kind} is there already ({file}); give another folder, or --overwrite")
+
+
+def _find_there(folder: Path) -> tuple[str, str]:
+    """What a folder holds that a model's files would replace or mix with, and the file that says so."""
+    from elmokit.tasks.run import CHECKPOINT
+    from elmokit.tasks.saved import CONFIG, is_task_model
+    from elmokit.weights.described import is_own_model
+
+    if is_task_model(folder):
+        return "a task model", CONFIG
+    if is_own_model(folder):
+        return "a model", CONFIG
+    if (config := folder / CONFIG).is_file():
+        return "a training run" if b'"learning_rate"' in config.read_bytes() else "something else", CONFIG
+    others = {"options.json": "a model", CHECKPOINT: "an unfinished training", "manifest.json": "a prepared corpus"}
+    return next(((what, file) for file, what in others.items() if (folder / file).exists()), ("", ""))

@@ -140,6 +140,12 @@ class Described(NamedTuple):
             )
 
 
+def is_own_model(folder: Path) -> bool:
+    """Whether a model in elmokit's own format was saved in this folder."""
+    config = folder / CONFIG
+    return config.is_file() and f'"format": "{FORMAT}"'.encode() in config.read_bytes()
+
+
 def read_described(folder: Path) -> Described:
     """config.json, checked but for its lists and checksum."""
     path = folder / CONFIG
