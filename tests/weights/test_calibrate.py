@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import models
@@ -74,6 +75,27 @@ def test_inputs_that_do_not_go_together_change_nothing() -> None:
     assert torch.equal(nothing[0], quantise_groups(values)[0])
 
 
+def test_rounded_again_they_stay_the_same() -> None:
+    """Also after a change of all numbers by a factor, and when they are chosen for other inputs."""
+    source = torch.Generator().manual_seed(2)
+    values, other = torch.randn(2, 300, 2 * GROUP, generator=source).unbind()
+    inputs = torch.randn(4000, 12, generator=source) @ torch.randn(12, 2 * GROUP, generator=source)
+    moments = outer(inputs + 0.3 * torch.randn(4000, 2 * GROUP, generator=source))
+    packed, scales = quantise_groups(values, moments)
+    largest = numbers_of(packed).abs().amax(dim=-1)
+    assert 4 <= largest.min() < largest.max() == 7
+    rounded = widen_groups(packed, scales)
+    for again in (quantise_groups(rounded), quantise_groups(rounded, outer(other))):
+        assert torch.equal(again[0], packed)
+        assert torch.equal(again[1], scales)
+    assert torch.equal(quantise_groups(0.9 * rounded)[0], packed)
+
+
+def numbers_of(packed: torch.Tensor) -> torch.Tensor:
+    """Bytes (n, K / 2) as whole numbers (n, G, 64)."""
+    return torch.stack([packed & 15, packed >> 4], dim=-1).int().sub(8).reshape(len(packed), -1, GROUP)
+
+
 def convert(*given: object) -> None:
     CliRunner().invoke(app, ["convert", *map(str, given)], catch_exceptions=False)
 
@@ -91,6 +113,14 @@ def test_the_command(tmp_path: Path) -> None:
     off = [sum(float(np.square(a - b).sum()) for a, b in zip(exact, those, strict=True)) for those in (plain, chosen)]
     assert off[1] < 0.9 * off[0]
     assert load_pretrained(tmp_path / "chosen").stored == load_pretrained(tmp_path / "plain").stored
+    convert(tmp_path / "chosen", tmp_path / "again")
+    convert(tmp_path / "chosen", tmp_path / "floats", "--dtype", "float32")
+    convert(tmp_path / "floats", tmp_path / "back", "--dtype", "int4")
+    convert(tmp_path / "chosen", tmp_path / "twice", "--dtype", "int4", "--calibrate", text)
+    first = load_file(tmp_path / "chosen" / "model.safetensors")
+    for name in ("again", "back", "twice"):
+        found = load_file(tmp_path / name / "model.safetensors")
+        assert all(torch.equal(found[part], values) for part, values in first.items())
     with pytest.raises(WeightsError, match="--calibrate goes with --dtype int4"):
         convert(model, tmp_path / "other", "--dtype", "int8", "--calibrate", text)
     text.write_text("\n", encoding="utf-8")

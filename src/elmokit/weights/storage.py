@@ -6,7 +6,7 @@ Four bits: groups of 64 numbers along the input, each group with a scale of 16 b
 7 times its group's scale. Two stand in a byte, each with 8 added: the first of a pair in the low four bits. Of several
 scales, from the group's largest number down to 0.7 of it, the one with the least squared error is taken. Where the
 second moments of the matrix's inputs are known (`weights.calibrate`), the numbers of a row are rounded one after the
-other, and those that follow make up for the error so far.
+other, and those that follow make up for the error so far. Numbers that were four bits before stay as they are.
 """
 
 import math
@@ -31,6 +31,8 @@ FLOAT_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": t
 STEPS = 7
 LARGEST = STEPS * torch.finfo(torch.float16).max  # that a scale of 16 bits leads to
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+ROUNDED = tuple(STEPS / most for most in range(STEPS - 1, 0, -1))  # of numbers that are multiples of a scale already
+CLOSE = 1e-6  # a squared error, as a share of the numbers' squares, that comes of rounding a scale to 16 bits alone
 DAMPING = 0.01  # of the mean second moment, added to each: rare inputs do not decide
 PIECE = 1024  # rows at a time: nothing as large as the whole matrix is made
 
@@ -223,15 +225,19 @@ def _rounded_in_turn(rows: Tensor, follow: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rounded(groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Groups (n, G, 64) to whole numbers and their scales (n, G): the best of the clips for each group."""
+    """Groups (n, G, 64) to whole numbers and their scales (n, G): the best for each group.
+
+    Rounding in turn leaves groups whose largest whole number is below 7; they keep their scales when rounded again.
+    """
     largest = groups.abs().amax(dim=-1)  # (n, G)
+    close = CLOSE * groups.square().sum(dim=-1)
     least = torch.full_like(largest, torch.inf)
     best, scale = torch.zeros_like(groups), torch.ones_like(largest, dtype=torch.float16)
-    for clip in CLIPS:
+    for clip in (*CLIPS, *ROUNDED):
         tried = torch.where(largest > 0, largest * clip / STEPS, 1.0).to(torch.float16).clamp(min=1e-7)
         whole = (groups / tried.float()[..., None]).round_().clamp_(-STEPS, STEPS)
         error = (whole * tried.float()[..., None] - groups).square_().sum(dim=-1)
-        better = error < least
+        better = error < (least if clip <= 1 else torch.minimum(least, close))
         least = torch.where(better, error, least)
         scale = torch.where(better, tried, scale)
         best = torch.where(better[..., None], whole, best)
