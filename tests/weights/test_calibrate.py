@@ -14,7 +14,7 @@ from elmokit.batch import build_batch
 from elmokit.cli import app
 from elmokit.errors import WeightsError
 from elmokit.text import Sentence
-from elmokit.weights.calibrate import input_moments
+from elmokit.weights.calibrate import first_sentences, input_moments
 from elmokit.weights.storage import GROUP, quantise_groups, widen_groups
 
 WIDE = {"lstm": {"projection_dim": GROUP, "dim": 2 * GROUP}, "char_cnn": {"filters": [[1, GROUP], [2, GROUP]]}}
@@ -94,6 +94,20 @@ def test_rounded_again_they_stay_the_same() -> None:
 def numbers_of(packed: torch.Tensor) -> torch.Tensor:
     """Bytes (n, K / 2) as whole numbers (n, G, 64)."""
     return torch.stack([packed & 15, packed >> 4], dim=-1).int().sub(8).reshape(len(packed), -1, GROUP)
+
+
+def test_text_in_any_format(tmp_path: Path) -> None:
+    pretrained = models.tiny().pretrained
+    lines = ["The river burst. It rose.", "", "The bank."]
+    (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": 7, "text": "{line}"}}\n' for line in lines), encoding="utf-8")
+    rows = "".join(f"{k}\t{word}" + "\t_" * 8 + "\n" for k, word in enumerate(["The", "bank", "."], 1))
+    (tmp_path / "a.conllu").write_text(rows + "\n", encoding="utf-8")
+    expected = [("The", "river", "burst", "."), ("It", "rose", "."), ("The", "bank", ".")]
+    for name in ("a.txt", "a.jsonl"):
+        assert [s.tokens for s in first_sentences(pretrained, [str(tmp_path / name)])] == expected
+    both = first_sentences(pretrained, [str(tmp_path / "a.conllu"), str(tmp_path / "a.txt")])
+    assert [s.tokens for s in both] == [expected[2], *expected]
 
 
 def convert(*given: object) -> None:

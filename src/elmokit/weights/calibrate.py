@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from elmokit.batch import build_batch, plan_batches
 from elmokit.errors import WeightsError
-from elmokit.formats.streams import read_lines
+from elmokit.formats.read import read_sentences
 from elmokit.nn.bilm import BiLM, Packing
 from elmokit.nn.lstm import LstmLayer
 from elmokit.text import Sentence
@@ -47,12 +47,12 @@ def input_moments(pretrained: Pretrained, sentences: Iterable[Sentence]) -> dict
 
 
 def first_sentences(pretrained: Pretrained, sources: Sequence[str]) -> list[Sentence]:
-    """The first sentences of each file, whose lines are paragraphs: about 20,000 tokens in all."""
+    """The first sentences of each file, in any format; lines of text are paragraphs. About 20,000 tokens in all."""
     cut = choose_tokenizer(pretrained, None, allow_other=False)
     found: list[Sentence] = []
     for source in sources:
         tokens = 0
-        for sentence in (sentence for line in read_lines(source) for sentence in cut.split(line)):
+        for sentence in filter(len, read_sentences(source, tokenizer=cut, lines="paragraphs")):
             if tokens >= TOKENS // len(sources):
                 break
             found.append(sentence)
