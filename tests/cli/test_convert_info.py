@@ -85,6 +85,29 @@ def test_smaller_numbers_without_softmax(model, tmp_path):
     assert (found.softmax, found.stored) == (None, "int8")
 
 
+def test_an_adaptive_softmax_can_be_left_out(tmp_path):
+    adaptive = OLD / "models" / "adaptive"
+    (tmp_path / "text.txt").write_text("The cat sat on the mat.\n")
+    for change in (["--whiten", tmp_path / "text.txt", "--whiten-strength", 0.5], ["--projection-dim", 64]):
+        with pytest.raises(WeightsError, match=r"adaptive softmax, .*; leave it out \(softmax=False, --no-softmax\)"):
+            run("convert", adaptive, tmp_path / "own", *change)
+        run("convert", adaptive, tmp_path / "own", *change, "--no-softmax")
+        assert load_pretrained(tmp_path / "own").softmax is None
+        shutil.rmtree(tmp_path / "own")
+
+
+def test_options_that_say_nothing_together(model, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat.\n")
+    for flag, value in (("--temper", text), ("--softmax-words", 3)):
+        with pytest.raises(WeightsError, match=f"{flag} changes the output layer, which --no-softmax leaves out"):
+            run("convert", model, tmp_path / "own", flag, value, "--no-softmax")
+    for strength in (0, 1):
+        with pytest.raises(WeightsError, match="--whiten-strength goes with --whiten"):
+            run("convert", model, tmp_path / "own", "--whiten-strength", strength)
+    assert not (tmp_path / "own").exists()
+
+
 def test_fewer_words(model, tmp_path):
     before = load_pretrained(model)
     run("convert", model, tmp_path / "all")

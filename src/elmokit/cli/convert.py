@@ -50,9 +50,11 @@ def convert(
         ),
     ] = None,
     whiten_strength: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="With --whiten: from 0 (no change) to 1 (all directions equally strong)."),
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0, max=1, help="With --whiten: from 0 (no change) to 1 (all directions equally strong); default: 1."
+        ),
+    ] = None,
     temper: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,6 +116,11 @@ def convert(
     from elmokit.weights.whiten import whiten as make_even
     from elmokit.weights.widen import widen
 
+    if whiten_strength is not None and not whiten:
+        raise WeightsError("--whiten-strength goes with --whiten; give that and a text, too, or leave it out")
+    for flag, wanted in (("--softmax-words", softmax_words), ("--temper", temper)):
+        if wanted and not softmax:
+            raise WeightsError(f"{flag} changes the output layer, which --no-softmax leaves out; give one of the two")
     folder = find_task_model(model)
     is_task = is_task_model(folder)
     _check_target(output, "a task model" if is_task else "a model", overwrite=overwrite)
@@ -127,7 +134,7 @@ def convert(
         convert_task_model(folder, output, dtype=numbers)
         told.print(f"{folder} is now {output} ({decimal(size_of(output))})", markup=False)
         return
-    pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary)
+    pretrained = load_pretrained(model, revision=revision, options=options, vocabulary=vocabulary, softmax=softmax)
     came = pretrained.format
     if numbers is None and to is Target.elmokit and not whiten:  # which changes every number
         numbers = pretrained.packed_as  # also where something else changes
@@ -139,7 +146,7 @@ def convert(
         pretrained = widen(pretrained, cell_dim=cell_dim, projection_dim=projection_dim)
     if whiten:
         seen = input_moments(pretrained, first_sentences(pretrained, whiten))
-        pretrained = make_even(pretrained, seen, strength=whiten_strength)
+        pretrained = make_even(pretrained, seen, strength=1.0 if whiten_strength is None else whiten_strength)
     if temper:
         pretrained, fit = fit_scores(pretrained, first_sentences(pretrained, temper))
         scores = f"scores are now {fit.factor:.3f} times what they were, that of <UNK> {fit.unknown:+.2f}"

@@ -33,7 +33,10 @@ def whiten(pretrained: Pretrained, moments: Mapping[str, Tensor], *, strength: f
         raise WeightsError(f"{source}: its LSTMs have no projections, which whitening would change")
     softmax = pretrained.softmax
     if softmax is not None and not isinstance(softmax, SoftmaxTensors):
-        raise WeightsError(f"{source}: has an adaptive softmax, which whitening does not know; leave it out")
+        raise WeightsError(
+            f"{source}: has an adaptive softmax, which whitening does not know; leave it out (softmax=False, "
+            "--no-softmax)"
+        )
     read = [moments[f"lstm.{k}.weight_x"].sum(dim=0) for k in range(1, config.n_layers)]  # each (P, P)
     by = _evening(torch.stack([*read, moments["softmax.weight"]]).sum(dim=0).double(), strength)
     back = torch.linalg.inv(by)

@@ -39,7 +39,9 @@ def _wider(pretrained: Pretrained, cells: int, width: int | None) -> BiLMConfig:
     if not (config.lstm.project and config.tokens.project):
         raise WeightsError(f"{source}: has no projections, so it cannot be made wider")
     if pretrained.softmax is not None and not isinstance(pretrained.softmax, SoftmaxTensors):
-        raise WeightsError(f"{source}: has an adaptive softmax, which cannot be made wider; leave it out")
+        raise WeightsError(
+            f"{source}: has an adaptive softmax, which cannot be made wider; leave it out (softmax=False, --no-softmax)"
+        )
     for name, now, wanted in (
         ("cell-dim", config.lstm.cell_dim, cells),
         ("projection-dim", config.lstm.projection_dim, width),
