@@ -30,6 +30,7 @@ from elmokit.weights import bundled, load_pretrained, save_pretrained
 from elmokit.weights.load import BUNDLED, bundled_models
 
 TEXT = "Ann sees the cat. New York sees Bob and New Delhi."
+GIVE = "Give the encoder that was used with --model"
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,10 @@ def test_another_encoder_is_refused(model: TaskModel[Any, Any], tmp_path: Path, 
     stated = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert stated["encoder"]["source"] == str(encoder_folder)
     assert stated["tokenizer"] == {"name": "english", "version": 1} | stated["tokenizer"]
-    with pytest.raises(WeightsError, match=r"another encoder .fingerprint.*Give the encoder that was used"):
+    with pytest.raises(
+        WeightsError,
+        match=rf"another encoder .fingerprint.*{GIVE}; or make {folder} again with 'a tiny model', or go on",
+    ):
         Tagger.from_pretrained(folder, encoder=tiny_elmo(seed=5))
     other_words = Elmo(load_pretrained(encoder_folder), device="cpu", tokenizer="unicode")
     with pytest.raises(WeightsError, match=r"tokenizer 'english' version 1, but the encoder given.*'unicode'"):
@@ -142,7 +146,8 @@ def test_another_encoder_on_request(model: TaskModel[Any, Any], tmp_path: Path) 
         other = Tagger.from_pretrained(folder, encoder=tiny_elmo(seed=5), allow_other_encoder=True)
     assert other.predict(TEXT)
     wider = Elmo(models.tiny(models.tiny_options(lstm={"n_layers": 1})).pretrained, device="cpu")
-    with pytest.raises(WeightsError, match=r"another number of layers or another width, so it cannot be used instead"):
+    what = "whose vectors have another number of layers or another width, so it cannot be used instead"
+    with pytest.raises(WeightsError, match=rf"\), {what}\. {GIVE}; or make {folder} again with 'a tiny model'$"):
         Tagger.from_pretrained(folder, encoder=wider, allow_other_encoder=True)
 
 

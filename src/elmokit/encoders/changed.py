@@ -42,12 +42,11 @@ def check_same_encoder(
     if allow_other and fits:
         warnings.warn(f"{said}; going on with it, as asked: results may be worse", ElmokitWarning, stacklevel=2)
         return
-    go_on = (
-        "go on with the other one with --allow-other-encoder (allow_other_encoder=True)"
-        if fits
-        else "its vectors have another number of layers or another width, so it cannot be used instead"
-    )
-    raise error(f"{said}. {_old_one(encoder, fingerprint, source)}; make it again for this one, or {go_on}")
+    why, go_on = "", ", or go on with it as it is: --allow-other-encoder (allow_other_encoder=True)"
+    if not fits:
+        why, go_on = ", whose vectors have another number of layers or another width, so it cannot be used instead", ""
+    old = _old_one(encoder, fingerprint, source)
+    raise error(f"{said}{why}. {old}; or make {holder} again with {encoder.source!r}{go_on}")
 
 
 def _old_one(encoder: Encoder, fingerprint: str, source: str) -> str:
