@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from elmokit import Elmo
 from elmokit.index.segment import SegmentWriter
+from elmokit.weights.load import BUNDLED
 
 Cli = Callable[..., Any]
 PARAGRAPHS = """\
@@ -161,6 +162,26 @@ def test_what_goes_wrong_is_said(cli: Cli, index: Path, tmp_path: Path, corpus: 
         assert done.code == 2, arguments
         assert said in done.err
     assert not (tmp_path / "new").exists()
+
+
+def test_its_model_is_found_or_asked_for(cli: Cli, index: Path, model_folder: Path) -> None:
+    def say(source: str) -> None:
+        stored = json.loads((index / "index.json").read_text())
+        (index / "index.json").write_text(json.dumps(stored | {"source": source}))
+
+    (more := index.with_name("more.txt")).write_text("One more line.\n")
+    commands = (("neighbors", index, "They play.", "-w", "play"), ("index", more, "-o", index))
+    for source in ("my-model", "models/my-model", "/gone/site-packages/elmokit/models/my-model"):
+        say(source)
+        for command in commands:
+            done = cli(*command)
+            assert (done.code, done.err.count("\n")) == (2, 1)
+            assert f"{index}: made with the model {source!r}, which cannot be loaded (" in done.err
+            assert done.err.endswith("say with -m where that model is\n")
+    for command in commands:
+        assert cli(*command, "-m", model_folder).code == 0
+    say("/gone/site-packages/elmokit/models/en")  # of another installation
+    assert f"{str(BUNDLED / 'en')!r} is another encoder" in cli(*commands[0]).err
 
 
 def test_words_from_files(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:

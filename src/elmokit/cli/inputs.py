@@ -207,15 +207,33 @@ def read_words(path: Path) -> tuple[str, ...]:
     return words
 
 
+def find_indexed(index: "Index") -> str:
+    """Where an index says that its model is. One that came with elmokit has a name, wherever that is installed."""
+    from elmokit.weights import bundled_models
+
+    source = index.manifest.source
+    there = Path(source)
+    bundled = there.parts[-3:-1] == ("elmokit", "models") and there.name in bundled_models()
+    return there.name if bundled and not there.exists() else source
+
+
 def load_indexed(index: "Index", model: str | None, *, device: str, allow_other: bool = False) -> "Encoder":
     """The model that an index was made with, from where it was then, unless another place is given."""
     import warnings
 
     from elmokit.encoders import load_encoder
-    from elmokit.errors import ElmokitWarning
+    from elmokit.errors import ElmokitError, ElmokitWarning, InputError
 
-    known = index.manifest.source
-    encoder = load_encoder(model or (known if Path(known).exists() else None), device=device)
+    if model:
+        encoder = load_encoder(model, device=device)
+    else:
+        try:
+            encoder = load_encoder(find_indexed(index), device=device, local_files_only=True)
+        except ElmokitError as error:
+            raise InputError(
+                f"{index.folder}: made with the model {index.manifest.source!r}, which cannot be loaded ({error}); "
+                "say with -m where that model is"
+            ) from error
     index.manifest.check_encoder(encoder, index.folder, allow_other=allow_other)
     here, there = encoder.arithmetic, index.manifest.arithmetic
     if there and here not in there:
