@@ -24,7 +24,9 @@ def test_export_and_run(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
     expected = Elmo.from_pretrained(model_folder).encode("The same vectors.")
     assert OnnxElmo(tmp_path / "made", threads=1).encode("The same vectors.") == pytest.approx(expected, abs=1e-5)
     again = cli("export", model_folder, "-o", tmp_path / "made")
-    assert (again.code, "a model is there already" in again.err) == (2, True)
+    assert (again.code, "an exported model is there already" in again.err) == (2, True)
+    other = cli("export", model_folder, "-o", model_folder, "--overwrite")
+    assert (other.code, "holds something other than an exported model" in other.err) == (2, True)
     small = cli("export", model_folder, "-o", tmp_path / "made", "--dtype", "int8", "--overwrite")
     assert small.code == 0
     assert "the worst cosine is 0.999" in small.err

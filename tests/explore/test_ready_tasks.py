@@ -10,8 +10,10 @@ from small_models import make_task_models
 from starlette.testclient import TestClient
 
 from elmokit.encoders import Elmo
+from elmokit.errors import InputError
 from elmokit.explore import Explorer, prepare
 from elmokit.explore.steps import finish
+from elmokit.index import Index
 from elmokit.tasks.saved import TaskModel
 from elmokit.weights.load import BUNDLED
 
@@ -29,6 +31,14 @@ def place(elmo: Elmo, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(client: TestClient, name: str, **body: Any) -> Any:
     lines = client.post(f"/explore/api/{name}", json=body).text.splitlines()
     return json.loads(lines[-1])["result"]
+
+
+def test_an_index_whose_model_is_gone_takes_no_other(elmo: Elmo, tmp_path: Path) -> None:
+    elmo.save_pretrained(tmp_path / "model")
+    Index.build(Elmo.from_pretrained(tmp_path / "model"), [["one", "word"]], tmp_path / "index")
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(InputError, match=r"made with the model .*model', which is not there; say with -m"):
+        prepare([tmp_path / "index"])
 
 
 def test_they_are_offered_and_load_when_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

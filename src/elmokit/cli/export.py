@@ -49,8 +49,11 @@ def export(
     from elmokit.export.save import export_onnx, export_torch
     from elmokit.weights import load_pretrained
 
-    if (output / "config.json").exists() and not overwrite:
-        raise WeightsError(f"{output}: a model is there already (config.json); give another folder, or --overwrite")
+    if (output / "config.json").exists():
+        if not any((output / name).exists() for name in ("model.onnx", "model.pt2")):
+            raise WeightsError(f"{output}: holds something other than an exported model; give another folder")
+        if not overwrite:
+            raise WeightsError(f"{output}: an exported model is there already; give another folder, or --overwrite")
     if to is Place.torch and dtype is not Stored.float32:
         raise InputError(f"--dtype {dtype.value} is for --to onnx; a torch program holds float32")
     pretrained = load_pretrained(model, revision=revision, softmax=False)

@@ -117,7 +117,7 @@ def index(
     """
     from dataclasses import replace
 
-    from elmokit.cli.inputs import find_indexed, load_indexed, name_corpus, read_inputs, read_words
+    from elmokit.cli.inputs import load_indexed, name_corpus, read_inputs, read_words
     from elmokit.cli.progress import embedding, refuse_with_ray
     from elmokit.encoders import load_encoder
     from elmokit.formats import ReadReport
@@ -150,7 +150,7 @@ def index(
     settings = replace(stored.settings if stored else IndexSettings(), **chosen)
     if engine is Engine.ray:
         refuse_with_ray(format=format != "auto", per_word=settings.per_word)
-        run: dict[str, Any] = {"model": model or (find_indexed(stored) if stored else None), "name": name}
+        run: dict[str, Any] = {"model": model or (stored.manifest.model_place if stored else None), "name": name}
         run |= {"settings": settings, "tokenized": tokenized, "lines": lines.value, "field": field, "address": address}
         run |= {"batch_tokens": batch_tokens, "device": device, "workers": workers, "part_rows": part_rows}
         grown = _grow_with_ray(inputs, output, restart=restart, mix_arithmetic=mix_arithmetic, **run)

@@ -207,16 +207,6 @@ def read_words(path: Path) -> tuple[str, ...]:
     return words
 
 
-def find_indexed(index: "Index") -> str:
-    """Where an index says that its model is. One that came with elmokit has a name, wherever that is installed."""
-    from elmokit.weights import bundled_models
-
-    source = index.manifest.source
-    there = Path(source)
-    bundled = there.parts[-3:-1] == ("elmokit", "models") and there.name in bundled_models()
-    return there.name if bundled and not there.exists() else source
-
-
 def load_indexed(index: "Index", model: str | None, *, device: str, allow_other: bool = False) -> "Encoder":
     """The model that an index was made with, from where it was then, unless another place is given."""
     import warnings
@@ -228,7 +218,7 @@ def load_indexed(index: "Index", model: str | None, *, device: str, allow_other:
         encoder = load_encoder(model, device=device)
     else:
         try:
-            encoder = load_encoder(find_indexed(index), device=device, local_files_only=True)
+            encoder = load_encoder(index.manifest.model_place, device=device, local_files_only=True)
         except ElmokitError as error:
             raise InputError(
                 f"{index.folder}: made with the model {index.manifest.source!r}, which cannot be loaded ({error}); "

@@ -14,7 +14,7 @@ from elmokit.index import Index
 from elmokit.server import Service, address_of, bind, create_app
 from elmokit.server.settings import ServerSettings
 from elmokit.server.sources import ready_tasks
-from elmokit.weights.load import BUNDLED
+from elmokit.weights.load import BUNDLED, bundled_models
 
 LOOPBACK = ("localhost", "::1", "127.")
 
@@ -39,8 +39,14 @@ def prepare(
         if not folder.is_dir():
             raise InputError(f"{folder}: no folder; expected a run of  elmokit pretrain CORPUS -o RUN")
     if model is None and opened:
-        source = next(iter(opened.values())).manifest.source
-        model = source if Path(source).exists() and Path(source).parent != BUNDLED else None
+        first = next(iter(opened.values()))
+        model = first.manifest.model_place
+        if Path(model).parent == BUNDLED:
+            model = Path(model).name
+        elif model not in bundled_models() and not Path(model).exists():
+            raise InputError(
+                f"{first.folder}: made with the model {model!r}, which is not there; say with -m where that model is"
+            )
     settings = ServerSettings(task=tuple(tasks), host=host, port=port, device=device)
     bound = bind(host, port)
     try:

@@ -13,6 +13,7 @@ from elmokit.encoders.encoder import Encoder
 from elmokit.errors import ElmokitWarning, InputError
 from elmokit.formats.atomic import write_text
 from elmokit.layers import LayerChoice
+from elmokit.weights import bundled_models
 
 Precision = Literal["int8", "float16"]
 MANIFEST = "index.json"
@@ -96,6 +97,13 @@ class Manifest:
     def with_run(self, number: int, run: TextRun) -> "Manifest":
         """With this run in the place of run `number`, or behind the last."""
         return replace(self, runs=(*self.runs[:number], run, *self.runs[number + 1 :]))
+
+    @property
+    def model_place(self) -> str:
+        """Where to load the model from. One that came with elmokit has a name, wherever that is installed."""
+        there = Path(self.source)
+        bundled = there.parts[-3:-1] == ("elmokit", "models") and there.name in bundled_models()
+        return there.name if bundled and not there.exists() else self.source
 
     def check_encoder(self, encoder: Encoder, folder: Path, *, allow_other: bool = False) -> None:
         """Vectors of two models say nothing of each other: refused, or with `allow_other` a warning."""
