@@ -86,6 +86,18 @@ def test_what_cannot_be_is_refused_in_words(changes: dict[str, Any], message: st
         load_config("tiny", flags=changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"softmax_epochs": -1.0}, "the command line: softmax_epochs is -1.0; expected a number of at least 0"),
+        ({"softmax_rate": 0.0}, "the command line: softmax_rate is 0.0; expected a number above 0"),
+    ],
+)
+def test_the_first_stage_of_fine_tuning_is_checked_by_its_own_names(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_finetune_config(flags=changes)
+
+
 def test_unreadable_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none.toml: cannot be read"):
         load_config("tiny", file=tmp_path / "none.toml")

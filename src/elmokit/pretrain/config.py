@@ -201,10 +201,10 @@ class FinetuneConfig(PretrainConfig):
     softmax_words: Count = setting(
         0, "a model with a softmax: words that it predicts, its own and the most frequent others; 0: its own"
     )
-    softmax_epochs: float = setting(
+    softmax_epochs: Amount = setting(
         1.0, "a model without softmax: passes over the text that learn one, the rest frozen"
     )
-    softmax_rate: float = setting(2e-3, "a model without softmax: peak learning rate for these passes")
+    softmax_rate: Rate = setting(2e-3, "a model without softmax: peak learning rate for these passes")
 
     def first_stage(self) -> "FinetuneConfig":
         """What trains a new softmax while the rest is frozen."""
