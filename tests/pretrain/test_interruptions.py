@@ -136,6 +136,7 @@ def test_a_full_disk_stops_it_clearly(text: Path, unfinished: Path, little_disk:
     ended = runs.run_here(command)
     assert ended.status == 2
     assert "cannot be written: the disk is full (0 MiB free)" in ended.said
+    assert "Make room and run the same command again" in ended.said
     assert f"the last good checkpoint is step-{before['progress']['step']:09d}.pt" in ended.said
     runs.assert_identical(runs.checkpoint_of(folder), before)
     (little_disk / "filling").unlink()
@@ -229,7 +230,8 @@ def test_an_output_that_cannot_be(text: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ended = runs.run_here(runs.pretraining(text, output=tmp_path / "file" / "run", steps=5))
     assert (ended.status, ended.said.count("\n")) == (2, 1)
-    assert "run: cannot be written: Not a directory" in ended.said
+    assert "run: cannot be written: Not a directory; there is no earlier checkpoint. Put that right" in ended.said
+    assert "Make room" not in ended.said
 
 
 def test_a_read_only_output(text: Path, unfinished: Path, little_disk: Path) -> None:

@@ -66,11 +66,12 @@ def write_error(error: BaseException, path: Path, folder: Path) -> ElmokitError:
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-    why = "the disk is full" if full else str((cause.strerror if isinstance(cause, OSError) else None) or error)
-    free = shutil.disk_usage(next(place for place in (path, *path.absolute().parents) if place.is_dir())).free
+    why = str((cause.strerror if isinstance(cause, OSError) else None) or error)
+    advice = "Put that right and run the same command again, or choose another output folder"
+    if full:
+        free = shutil.disk_usage(next(place for place in (path, *path.absolute().parents) if place.is_dir())).free
+        why = f"the disk is full ({free / 2**20:.0f} MiB free)"
+        advice = "Make room and run the same command again"
     left = checkpoints(folder)
     last = f"the last good checkpoint is {left[-1].name}" if left else "there is no earlier checkpoint"
-    return ElmokitError(
-        f"{path}: cannot be written: {why} ({free / 2**20:.0f} MiB free); {last}. Make room and run the same command "
-        "again"
-    )
+    return ElmokitError(f"{path}: cannot be written: {why}; {last}. {advice}")
