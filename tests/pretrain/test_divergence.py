@@ -132,6 +132,8 @@ def test_it_gives_up_after_some_rewinds(text: Path, tmp_path: Path) -> None:
     ended = runs.run_here(runs.pretraining(text, output=tmp_path, **changes))
     assert ended.status == 2
     assert "after 6 rewinds, training has diverged" in ended.said
+    assert "start in a new folder with a lower learning_rate" in ended.said
+    assert "--on-divergence" not in ended.said  # it does not help any more
 
 
 def test_a_second_rewind_to_the_same_place_takes_an_older_checkpoint(

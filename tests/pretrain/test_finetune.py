@@ -297,6 +297,16 @@ def test_stopped_in_either_stage_it_says_so_and_resumes(text: Path, tmp_path: Pa
     runs.end(second)
 
 
+def test_a_first_stage_that_diverges_names_its_own_rate(text: Path, tmp_path: Path) -> None:
+    save_pretrained(models.tiny().pretrained, tmp_path / "model")
+    settings: dict[str, Any] = {**QUICK, "softmax_epochs": 5.0, "softmax_rate": 1e20}
+    ended = runs.run_here(runs.finetuning(tmp_path / "model", text, output=tmp_path / "out", **settings))
+    assert ended.status == 2
+    assert "with softmax_rate 1e+20" in ended.said
+    assert "a lower softmax_rate" in ended.said
+    assert "learning_rate" not in ended.said
+
+
 def test_an_output_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
     save_pretrained(models.tiny().pretrained, tmp_path / "model")
     (tmp_path / "file").write_text("")

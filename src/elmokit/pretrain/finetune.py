@@ -284,7 +284,7 @@ class _Run:
         return Trainer(
             config, objective, self.text.train, self.validation,
             folder=folder, fingerprint=self.text.fingerprint, world=self.world, codes=self.codes, save_model=save_model,
-            title=title, show=self.show,
+            title=title, rate_name="softmax_rate" if before is None else "learning_rate", show=self.show,
         )  # fmt: skip
 
     def _before(self, objective: Objective) -> Perplexity:

@@ -78,11 +78,12 @@ class Trainer:
         codes: TypeCodes,
         save_model: Callable[[Perplexity], None],
         title: str = "pre-training",
+        rate_name: str = "learning_rate",
         show: bool = True,
     ) -> None:
         self.config, self.objective, self.validation = config, objective, validation
         self.folder, self.fingerprint, self.world = folder, fingerprint, world
-        self.save_model, self.title, self.show = save_model, title, show
+        self.save_model, self.title, self.rate_name, self.show = save_model, title, rate_name, show
         self.positions = sentences.n_tokens + len(sentences)
         batch_rows = fitting_rows(config, self.positions, world.size)
         self.plan = WindowPlan(
@@ -228,17 +229,19 @@ class Trainer:
         if diverged or not (math.isfinite(loss) and math.isfinite(norm)):
             step, rate = self.progress.step, self.config.learning_rate * self.progress.rate_scale
             raise DivergedError(
-                f"training has diverged near step {step:,} with learning_rate {rate:g}: the loss is {loss:.2f} and the "
-                f"gradient norm {norm:.2f}, the best loss was {watch.lowest:.2f}. {self._way_out()}"
+                f"training has diverged near step {step:,} with {self.rate_name} {rate:g}: the loss is {loss:.2f} and "
+                f"the gradient norm {norm:.2f}, the best loss was {watch.lowest:.2f}. {self._way_out()}"
             )
         return loss, norm, bool(suspect)
 
     def _way_out(self) -> str:
-        again = "start in a new folder with a lower learning_rate or a longer warmup"
+        again = f"start in a new folder with a lower {self.rate_name} or a longer warmup"
         if self._saved is None:
             return f"There is no checkpoint yet: {again}, or let --on-divergence rewind lower the rate"
         path = self.folder / "checkpoints" / f"step-{self._saved:09d}.pt"
-        return f"The last good checkpoint is {path}: --on-divergence rewind resumes there at half the rate; or {again}"
+        spent = self.progress.rate_scale <= 2**-MOST_REWINDS  # no rewind is left
+        rewind = "" if spent else "--on-divergence rewind resumes there at half the rate; or "
+        return f"The last good checkpoint is {path}: {rewind}{again}"
 
     def _rewind(self, error: DivergedError) -> None:
         """Back to the last good checkpoint, at half the learning rate."""
@@ -259,7 +262,8 @@ class Trainer:
         self._save()
         if self.show and self.world.leads:
             rate = self.config.learning_rate * scale
-            say(f"step {at:,}: training has diverged; back to step {self.progress.step:,} with learning_rate {rate:g}")
+            back = f"back to step {self.progress.step:,} with {self.rate_name} {rate:g}"
+            say(f"step {at:,}: training has diverged; {back}")
 
     def _time_left(self, pace: Pace, share: float) -> float | None:
         """Seconds, or None where that is not known yet."""
