@@ -267,7 +267,25 @@ def test_early_stop_keeps_the_best_and_stays_stopped(text: Path, tmp_path: Path)
     assert len(found) - 1 - found.index(min(found)) == 2  # neither one more nor one fewer
     said = json.loads((tmp_path / "model" / "config.json").read_text())["extra"]["training"]["heldout_perplexity"]
     assert said["mean"] == min(found)
+    step = runs.checkpoint_of(tmp_path)["progress"]["step"]
+    assert f"no better validation in 2: stopped by --patience at step {step:,} of 2,000; best held-out" in ended.said
     assert runs.run_here(command) == ended
+
+
+@pytest.mark.parametrize("budget", [{"steps": 300}, {"minutes": 0.05}])
+def test_with_more_patience_a_run_that_stopped_early_goes_on(
+    text: Path, tmp_path: Path, budget: dict[str, float]
+) -> None:
+    usual: dict[str, Any] = {**budget, "valid_every": 10, "learning_rate": 1e-12}
+    stopped = runs.run_here(runs.pretraining(text, output=tmp_path, patience=1, **usual))
+    assert "no better validation in 1: stopped by --patience at step" in stopped.said
+    at = runs.checkpoint_of(tmp_path)["progress"]["step"]
+    ended = runs.run_here(runs.pretraining(text, output=tmp_path, patience=0, **usual))
+    assert ended.status == 0, ended.said
+    step = runs.checkpoint_of(tmp_path)["progress"]["step"]
+    assert step == budget.get("steps", step) > at
+    assert f"finished after {step:,} steps" in ended.said
+    assert runs.run_here(runs.pretraining(text, output=tmp_path, patience=1, **usual)) == ended  # whole: no more to do
 
 
 def test_a_time_budget_ends_by_the_clock(text: Path, tmp_path: Path) -> None:
@@ -289,7 +307,8 @@ def test_the_bar_shows_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert task.fields["facts"] == "held-out text 25%"
         journal.validating(4, 4)
         assert task.fields["facts"] == "5 tokens/s"
-    assert task.percentage == 100
+        journal.tick(1235, 0.6, 3700.0)
+    assert task.percentage == 60  # and not 100 where patience ended the run
     assert [duration(s) for s in (5, 89, 600, 7500)] == ["5 s", "89 s", "10 min", "2 h 5 min"]
 
 

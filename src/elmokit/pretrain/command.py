@@ -13,7 +13,7 @@ from elmokit.pretrain.finetune import finetune, own_tokenizer, prepare_finetunin
 from elmokit.pretrain.journal import say
 from elmokit.pretrain.plan import count_corpus, measure_speed, suggest, told
 from elmokit.pretrain.run import TextNeeds, prepare_text, pretrain
-from elmokit.pretrain.trainer import Stopped
+from elmokit.pretrain.trainer import Progress, Stopped
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import load_pretrained
 from elmokit.weights.pretrained import Pretrained
@@ -51,7 +51,7 @@ def start_pretraining(
             show=show,
         )
     best = f"; best held-out perplexity {ended.best:.2f}" if math.isfinite(ended.best) else ""
-    say(f"finished after {ended.step:,} steps{best}")
+    say(f"{_ending(ended)}{best}")
     say(f"the model is in {folder / 'model'}")
 
 
@@ -122,13 +122,20 @@ def start_finetuning(
             device=device,
             show=show,
         )
-    say(f"finished after {ended.progress.step:,} steps")
+    say(_ending(ended.progress))
     if ended.before.predictions:
         when = " (with a new softmax, the rest as it was)" if ended.new_softmax else ""
         say(f"held-out perplexity: {ended.before.mean:.2f} before{when}, {ended.progress.best:.2f} after")
     hdf5 = f", as HDF5 in {folder / 'official'}" if pretrained.format == "official" else ""
     say(f"the model is in {folder / 'model'}{hdf5}")
     say(f"to store it in a quarter of the space: elmokit convert {folder / 'model'} SMALLER --dtype int8")
+
+
+def _ending(ended: Progress) -> str:
+    if not ended.early:
+        return f"finished after {ended.step:,} steps"
+    of = f" of {ended.total:,}" if ended.total else ""
+    return f"no better validation in {ended.worse:,}: stopped by --patience at step {ended.step:,}{of}"
 
 
 def _teacher(model: str | None) -> Pretrained | None:

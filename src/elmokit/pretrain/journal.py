@@ -41,7 +41,7 @@ class Journal:
             self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
         self.progress = bar("step {task.fields[step]:,}", "{task.fields[facts]}", "{task.fields[left]}", show=show)
         self.task = self.progress.add_task(title, total=1.0, step=step, facts="", left="")
-        self.drawn, self.facts = 0.0, ""
+        self.drawn, self.share, self.facts = 0.0, 0.0, ""
 
     def __enter__(self) -> "Journal":
         self.progress.start()
@@ -51,7 +51,7 @@ class Journal:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self.progress.update(self.task, completed=1.0, left="")
+            self.progress.update(self.task, completed=self.share, left="")
         self.progress.stop()
         self.file.close()
         if self.board is not None:
@@ -68,6 +68,7 @@ class Journal:
 
     def tick(self, step: int, share: float, left: float | None) -> None:
         """A step is done; `share` of the run, and seconds left where that is known."""
+        self.share = share
         if self.progress.disable or time.monotonic() - self.drawn < 0.1:
             return
         self.drawn = time.monotonic()

@@ -57,6 +57,8 @@ class Progress:
     done: bool = False
     rate_scale: Share = 1.0  # halved by every rewind
     watch: Watch = field(default_factory=Watch)
+    early: bool = False  # patience ended it
+    total: Count = 0  # steps of the whole run; 0: the clock ends it
 
 
 class Trainer:
@@ -161,7 +163,7 @@ class Trainer:
             saves = progress.step % config.checkpoint_every == 0 or ends or due or stop is not None
             logs = validates or saves or progress.step % config.log_every == 0
             if journal is not None:
-                journal.tick(progress.step, share, self._time_left(pace, share))
+                journal.tick(progress.step, 1.0 if ends else share, self._time_left(pace, share))
             if not (logs or pace.due(progress.step) or len(unread) >= UNREAD):
                 continue
             read += self._read(unread)
@@ -299,7 +301,14 @@ class Trainer:
                 self._save_model(perplexity)
         else:
             progress.worse += 1
-        progress.done = ends or bool(self.config.patience and progress.worse >= self.config.patience)
+        self._settle(ends)
+
+    def _settle(self, whole: bool) -> None:
+        """Whether the run has ended: it is whole, or the patience of this start is at its end."""
+        p = self.progress
+        p.total = 0 if self.config.minutes else self.total
+        p.early = not whole and 0 < self.config.patience <= p.worse
+        p.done = whole or p.early
 
     def _save_model(self, perplexity: Perplexity) -> None:
         try:
@@ -338,6 +347,7 @@ class Trainer:
         saved = {**content["progress"], "position": list(content["progress"].get("position", ()))}
         self.progress = revive(Progress, saved, source=str(path), error=ElmokitError)
         self.progress.watch.shuffled = self.config.order == "shuffled"
+        self._settle(self.progress.done and self._share(self.progress.seconds) >= 1.0)
         try:
             self.objective.load_state_dict(content["objective"])
             rows = [[LstmState(h[:, at], c[:, at]) for h, c in content["state"]] for at in self._slices()]
