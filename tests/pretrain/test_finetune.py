@@ -307,6 +307,19 @@ def test_a_first_stage_that_diverges_names_its_own_rate(text: Path, tmp_path: Pa
     assert "learning_rate" not in ended.said
 
 
+@pytest.mark.parametrize("gone", ["before.json", "softmax/checkpoints"])
+def test_perplexity_before_is_measured_again_with_the_new_softmax(text: Path, tmp_path: Path, gone: str) -> None:
+    save_pretrained(models.tiny().pretrained, tmp_path / "model")
+    ended = tuned(tmp_path / "model", text, tmp_path / "out")
+    path = tmp_path / "out" / "before.json"
+    before = path.read_bytes()
+    path.unlink()
+    if gone != path.name:
+        shutil.rmtree(tmp_path / "out" / gone)
+    assert tuned(tmp_path / "model", text, tmp_path / "out") == ended
+    assert path.read_bytes() == before
+
+
 def test_an_output_that_cannot_be_written(text: Path, tmp_path: Path) -> None:
     save_pretrained(models.tiny().pretrained, tmp_path / "model")
     (tmp_path / "file").write_text("")

@@ -54,6 +54,7 @@ from elmokit.weights.pretrained import choose_tokenizer
 
 __all__ = ["Finetuned", "finetune", "prepare_finetuning"]
 
+_BEFORE = "before.json"
 _BLOCK = 4096  # words whose token vectors are computed at once
 
 
@@ -218,7 +219,8 @@ class _Run:
         if self.output.softmax is not None:
             softmax = self._with_new_words(self.output.softmax, objective.bilm)
             objective.softmax.load_state_dict({n: t.float() for n, t in softmax.named.items()})
-        elif not checkpoints(self.folder / "checkpoints"):  # later ones hold the softmax, too
+        elif not (checkpoints(self.folder / "checkpoints") and (self.folder / _BEFORE).exists()):
+            # Later checkpoints hold the softmax, too; but what it scored before them is measured with this one.
             objective = self._learn_softmax(objective)
         before = self._before(objective)
         trainer = self._trainer(self.config, objective, self.folder, title="fine-tuning", before=before)
@@ -288,7 +290,7 @@ class _Run:
         )  # fmt: skip
 
     def _before(self, objective: Objective) -> Perplexity:
-        path = self.folder / "before.json"
+        path = self.folder / _BEFORE
         if path.exists():
             return read_json(path, Perplexity, advice="delete it to measure again")
         with bar(show=self.show and self.world.leads) as progress:
