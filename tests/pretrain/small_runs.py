@@ -161,6 +161,10 @@ def checkpoint_of(folder: Path) -> dict[str, Any]:
     return content
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def assert_same_run(a: Path, b: Path) -> None:
     """Weights, optimizer, carried state and position, bit for bit; and the saved model."""
     first, second = (checkpoint_of(folder) for folder in (a, b))

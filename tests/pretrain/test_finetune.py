@@ -297,6 +297,20 @@ def test_stopped_in_either_stage_it_says_so_and_resumes(text: Path, tmp_path: Pa
     runs.end(second)
 
 
+@pytest.mark.parametrize("stage", ["both", "first"])
+def test_other_text_in_the_same_folder_is_refused_and_replaces_nothing(text: Path, tmp_path: Path, stage: str) -> None:
+    save_pretrained(models.tiny().pretrained, tmp_path / "model")
+    tuned(tmp_path / "model", text, tmp_path / "out")
+    if stage == "first":
+        shutil.rmtree(tmp_path / "out" / "checkpoints")
+    prepared = runs.files_of(tmp_path / "out" / "corpus")
+    other = runs.write_text(tmp_path / "other.txt", seed=1)
+    ended = runs.run_here(runs.finetuning(tmp_path / "model", other, output=tmp_path / "out", **QUICK))
+    assert ended.status == 2
+    assert f"{tmp_path / 'out'}: holds a run on other text" in ended.said
+    assert runs.files_of(tmp_path / "out" / "corpus") == prepared
+
+
 def test_a_first_stage_that_diverges_names_its_own_rate(text: Path, tmp_path: Path) -> None:
     save_pretrained(models.tiny().pretrained, tmp_path / "model")
     settings: dict[str, Any] = {**QUICK, "softmax_epochs": 5.0, "softmax_rate": 1e20}

@@ -317,13 +317,26 @@ def test_another_configuration_or_text_in_the_same_folder_is_refused(text: Path,
     assert ended.status == 2
     assert "holds a run of another configuration (dropout: 0.1 there, 0.3 here; seed: 1 there, 2 here)" in ended.said
     before = shutil.copy2(text, unfinished.parent / "text before")  # with its time, by which text is known again
+    prepared = runs.files_of(unfinished / "corpus")
     try:
         runs.write_text(text, seed=1)
         ended = runs.run_here(runs.pretraining(text, output=unfinished, steps=100_000))
     finally:
         shutil.copy2(before, text)
     assert ended.status == 2
-    assert "holds a run on other text" in ended.said
+    assert f"{unfinished}: holds a run on other text" in ended.said
+    assert runs.files_of(unfinished / "corpus") == prepared
+
+
+def test_text_of_another_date_resumes(text: Path, tmp_path: Path) -> None:
+    again = Path(shutil.copy2(text, tmp_path / "text.txt"))
+    command = runs.pretraining(again, output=tmp_path / "run", steps=20)
+    ended = runs.run_here(command)
+    for kept in (True, False):
+        os.utime(again, (1, 1 + kept))
+        if not kept:  # as after damage: the text is then compared with that of the checkpoints
+            shutil.rmtree(tmp_path / "run" / "corpus")
+        assert runs.run_here(command) == ended
 
 
 def test_a_folder_of_something_else_is_refused(text: Path, tmp_path: Path) -> None:

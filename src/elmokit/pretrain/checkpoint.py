@@ -60,6 +60,16 @@ def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint | None:
     return None
 
 
+def check_text(checkpoint: Checkpoint, fingerprint: str, run: Path) -> None:
+    """Refuses to resume a run on other text than that of its checkpoint."""
+    there = checkpoint.content["fingerprint"]
+    if there != fingerprint:
+        raise ElmokitError(
+            f"{run}: holds a run on other text (its prepared form was {there}, now it is {fingerprint}); give the text "
+            "of that run to resume it, or another output folder"
+        )
+
+
 def write_error(error: BaseException, path: Path, folder: Path) -> ElmokitError:
     """The error for a run's file that cannot be written; it names the last good checkpoint in `folder`."""
     cause: BaseException | None = error

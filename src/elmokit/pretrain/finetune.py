@@ -95,7 +95,8 @@ def finetune(
     folder = Path(folder)
     with World.joined(device) as world, claimed(folder, config, world, **given):
         needs, place = output.needs(config, pretrained, corpus), text_folder(corpus, prepared, folder)
-        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, shared=prepared is not None)
+        owner = None if prepared else folder
+        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, run=owner)
         if corpus is None:
             config = as_prepared(config, text, show=show and world.leads)
         return _Run(config, pretrained, output, text, folder, world, teacher=teacher, show=show).go()

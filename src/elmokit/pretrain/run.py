@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from elmokit.formats.atomic import sweep_drafts, write_text
 from elmokit.formats.locks import LOCK, locked
 from elmokit.formats.read import told_lines
 from elmokit.nn.softmax import AdaptiveSoftmax, Softmax
-from elmokit.pretrain.checkpoint import write_error
+from elmokit.pretrain.checkpoint import check_text, checkpoints, load_checkpoint, write_error
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.corpus.lexicon import Vocabulary
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
@@ -75,7 +76,8 @@ def pretrain(
         tokenizer = load_tokenizer(config.tokenizer) if corpus is None else corpus.tokenizer
         needs = TextNeeds(tokenizer=tokenizer, max_characters=config.max_characters)
         place = text_folder(corpus, prepared, folder)
-        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, shared=prepared is not None)
+        owner = None if prepared else folder
+        text = load_text(config, corpus, place, world, needs, heldout=heldout, show=show, run=owner)
         if corpus is None:
             config = as_prepared(config, text, show=show and world.leads)
         codec, dtype = codec_spec(config, text), training_dtype(config, world.device)
@@ -175,11 +177,14 @@ def load_text(
     *,
     heldout: Corpus | None,
     show: bool,
-    shared: bool,
+    run: Path | None,
 ) -> PreparedCorpus:
-    """The text as numbers; the first process makes it, the others wait for it. `shared`: other runs use the folder."""
+    """The text as numbers; the first process makes it, the others wait for it.
+
+    `run` is the run that the folder belongs to; None: others use it, too.
+    """
     if world.leads:
-        text = prepare_text(config, corpus, folder, needs, heldout=heldout, show=show, shared=shared)
+        text = prepare_text(config, corpus, folder, needs, heldout=heldout, show=show, run=run)
     world.wait()
     return text if world.leads else PreparedCorpus.open(folder)
 
@@ -217,7 +222,7 @@ def prepare_text(
     *,
     heldout: Corpus | None,
     show: bool,
-    shared: bool = True,
+    run: Path | None = None,
 ) -> PreparedCorpus:
     """The corpus as numbers in `folder`; without one, what was prepared there, if its words and tokenizer are right."""
     if corpus is None:
@@ -241,10 +246,22 @@ def prepare_text(
         def tell(made: PrepareProgress) -> None:
             bar.update(task, description=f"{made.stage} the corpus", completed=made.done, total=made.total)
 
-        text = prepare(corpus, folder, plan, workers=config.workers or None, progress=tell, replace=not shared)
+        text = prepare(
+            corpus, folder, plan, workers=config.workers or None, progress=tell,
+            replace=run is not None, check=None if run is None else partial(_check_text, run),
+        )  # fmt: skip
     if show:
         describe(text, lines=corpus.lines)
     return text
+
+
+def _check_text(run: Path, fingerprint: str) -> None:
+    """Before the text of a run is replaced: its checkpoints must be of the same."""
+    stages = (stage / "checkpoints" for stage in (run, run / "softmax"))  # fine-tuning may have two
+    begun = next((stage for stage in stages if checkpoints(stage)), None)
+    found = begun and load_checkpoint(begun, torch.device("cpu"))
+    if found:
+        check_text(found, fingerprint, run)
 
 
 def _given_text(config: PretrainConfig, folder: Path, needs: TextNeeds) -> PreparedCorpus:

@@ -19,7 +19,7 @@ from torch import Tensor
 from elmokit.config import Amount, Count, Measured, Share, revive
 from elmokit.errors import ElmokitError, InputError, WeightsError
 from elmokit.kernels import LstmState
-from elmokit.pretrain.checkpoint import checkpoints, load_checkpoint, save_checkpoint, write_error
+from elmokit.pretrain.checkpoint import check_text, checkpoints, load_checkpoint, save_checkpoint, write_error
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.journal import Journal, Pace, duration, say
 from elmokit.pretrain.objective import Objective
@@ -339,11 +339,7 @@ class Trainer:
         if found is None:
             return
         path, content = found
-        if content["fingerprint"] != self.fingerprint:
-            raise ElmokitError(
-                f"{self.folder}: holds a run on other text (its prepared form was {content['fingerprint']}, now it is "
-                f"{self.fingerprint}); give the text of that run to resume it, or another output folder"
-            )
+        check_text(found, self.fingerprint, self.folder)
         saved = {**content["progress"], "position": list(content["progress"].get("position", ()))}
         self.progress = revive(Progress, saved, source=str(path), error=ElmokitError)
         self.progress.watch.shuffled = self.config.order == "shuffled"

@@ -73,6 +73,12 @@ class Manifest:
             yield f"{shard.name}.tokens", 4 * shard.tokens
             yield f"{shard.name}.starts", 4 * (shard.sentences + 1)
 
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the contents of the files."""
+        checks = {name: asdict(check) for name, check in self.files.items()}
+        return f"{zlib.crc32(json.dumps(checks, sort_keys=True).encode()):08x}"
+
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
         version = {"format_version": FORMAT_VERSION}
@@ -118,8 +124,7 @@ class PreparedCorpus:
     @property
     def fingerprint(self) -> str:
         """Identifies this prepared text: a checkpoint keeps it to notice that its data has changed."""
-        checks = {name: asdict(check) for name, check in self.files.items()}
-        return f"{zlib.crc32(json.dumps(checks, sort_keys=True).encode()):08x}"
+        return self.manifest.fingerprint
 
 
 def read_identity(folder: Path) -> dict[str, Any] | None:

@@ -103,13 +103,15 @@ def prepare(
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[PrepareProgress], None] | None = None,
     replace: bool = True,
+    check: Callable[[str], None] | None = None,
 ) -> PreparedCorpus:
     """The prepared form of a corpus: what lies in `folder` if it was made of the same text in the same way, else new.
 
     `workers` processes tokenise (None: one per CPU; 1 needs no process but this one). They are started afresh, so a
     script that calls this with more than one needs the usual `if __name__ == "__main__":`. `most_words` distinct words
     are kept in memory at a time. None of these changes the result. One process prepares; others wait and then open.
-    Without `replace`, a folder that holds other prepared text is an InputError.
+    Without `replace`, a folder that holds other prepared text is an InputError. `check` is called with the fingerprint
+    of new text before it replaces anything, and may raise.
     """
     plan, folder = plan or CorpusPlan(), Path(folder)
     identity = plan.identity(corpus)
@@ -139,6 +141,8 @@ def prepare(
                 progress=progress or _ignore,
             )
             manifest = build.run(corpus, identity)
+            if check is not None:
+                check(manifest.fingerprint)
             _move(building, folder, manifest.files)
             manifest.write(folder)
     except OSError as error:
