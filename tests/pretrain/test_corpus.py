@@ -69,9 +69,9 @@ def test_texts_tokens_and_rows() -> None:
     texts = ["one\ntwo", ["three", "fo ur"], {"text": "five"}, "\ud800"]
     blocks = list(read_blocks(Corpus(texts=texts, tokenizer=SPACES)))
     assert [(block.kind, block.data.decode(), block.bad_bytes) for block in blocks] == [
-        ("text", "one\ntwo", 0),
-        ("tokens", "three fo ur", 0),
-        ("text", "five\n\ufffd", 1),
+        ("text", "one\ntwo\n", 0),
+        ("tokens", "three fo ur\n", 0),
+        ("text", "five\n\ufffd\n", 1),
     ]
     with pytest.raises(FormatError, match="text 2: field 'text' is '3', expected a string or a list"):
         list(read_blocks(Corpus(texts=["a", 3], tokenizer=SPACES)))
@@ -81,7 +81,7 @@ def test_parquet_and_folders(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["p one", "p two"]}), tmp_path / "b.parquet")
     (tmp_path / "a.txt").write_text("t one\n")
     blocks = list(read_blocks(Corpus(paths=[tmp_path], tokenizer=SPACES)))
-    assert [block.data for block in blocks] == [b"t one\n", b"p one\np two"]
+    assert [block.data for block in blocks] == [b"t one\n", b"p one\np two\n"]
 
 
 def test_identity_follows_the_files(tmp_path: Path) -> None:

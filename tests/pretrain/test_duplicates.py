@@ -5,12 +5,14 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from small_runs import run_here, write_text
 
 from elmokit.pretrain import Corpus, PretrainConfig
 from elmokit.pretrain.corpus.duplicates import SHORT_COPIES, Duplicates
-from elmokit.pretrain.corpus.prepare import prepare
+from elmokit.pretrain.corpus.prepare import CorpusPlan, prepare
 from elmokit.pretrain.corpus.text import Block
 from elmokit.pretrain.plan import MEASURED, STEPS, count_corpus, suggest, told
 from elmokit.text import load_tokenizer
@@ -106,6 +108,36 @@ def test_prepared_text_leaves_them_out(tmp_path: Path, capsys: pytest.CaptureFix
     assert reports[0].tokens + reports[0].heldout_tokens == 3600
     assert reports[1].tokens + reports[1].heldout_tokens == 1200
     assert "40 of 60 paragraphs repeat an earlier one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["text", "parquet", "jsonl", "texts", "tokens"])
+@pytest.mark.parametrize("last", [" ".join(paragraph(0)), "", " ".join(paragraph(2))])
+def test_empty_lines_are_those_of_the_given_text(tmp_path: Path, kind: str, last: str) -> None:
+    one, two = (" ".join(paragraph(k)) for k in (0, 1))
+    lines = [one, "", two, one, "", one, last]
+    path = tmp_path / f"a.{kind}"
+    if kind == "text":
+        path.write_text("\n".join(lines) + "\n" * (not last), encoding="utf-8")
+    elif kind == "jsonl":
+        path.write_text("\n".join(json.dumps({"text": line}) for line in lines), encoding="utf-8")
+    elif kind == "parquet":
+        pq.write_table(pa.table({"text": lines}), path)
+    texts = [line.split() for line in lines] if kind == "tokens" else lines
+    given = {"paths": [path]} if path.exists() else {"texts": texts}
+    for dedupe in (False, True):
+        corpus = Corpus(**given, tokenizer=load_tokenizer("whitespace"), dedupe=dedupe)
+        plan = CorpusPlan(heldout=0.0)
+        report = prepare(corpus, tmp_path / f"out-{dedupe}", plan, workers=1).report
+        assert (report.lines, report.empty_lines) == (len(lines), lines.count(""))
+    assert report.tokens == 60 * len({*lines} - {""})
+
+
+def test_json_lines_that_are_left_out_count_with_all_their_lines(tmp_path: Path) -> None:
+    texts = ["\n".join(" ".join(paragraph(k)) for k in part) for part in [(0, 1), (2, 3, 4), (0, 1)]]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8")
+    corpus = Corpus(paths=[tmp_path / "a.jsonl"], tokenizer=load_tokenizer("whitespace"), dedupe=True)
+    report = prepare(corpus, tmp_path / "out", CorpusPlan(heldout=0.0), workers=1).report
+    assert (report.lines, report.empty_lines, report.sentences) == (7, 0, 5)
 
 
 def test_counts_and_a_suggestion(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class EncodedBlock(NamedTuple):
     tokens: NDArray[np.uint32]  # (tokens,) places in `words`
     lengths: NDArray[np.uint32]  # (sentences,)
     paragraphs: NDArray[np.uint32]  # (sentences,) the number of the sentence's paragraph within the block
-    lines: int
+    lines: int  # of the text as given, like the next
     empty_lines: int
     cut_lines: int
     bad_bytes: int
@@ -91,14 +91,16 @@ def encode_block(block: Block, reading: Reading) -> EncodedBlock:
         # A token holds white space, or nothing else: no vocabulary file could hold it, so it counts as several words.
         full = [split for sentences in full if (split := _without_space(sentences))]
         words, numbers, lengths = _number_words(full)
+    # JSON lines that were left out were passed over; of other text they are empty now, but were not.
+    lines_given = len(paragraphs) + (block.left_out if block.kind == "jsonl" else 0)
     sentences = np.fromiter(map(len, full), dtype=np.int64, count=len(full))
     return EncodedBlock(
         words,
         numbers,
         lengths,
         np.repeat(np.arange(len(full), dtype=np.uint32), sentences),
-        len(paragraphs),
-        len(paragraphs) - len(full),
+        lines_given,
+        lines_given - block.left_out - len(full),
         block.cut_lines,
         report.bad_bytes,
         block.consumed,

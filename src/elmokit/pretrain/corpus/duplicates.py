@@ -86,7 +86,9 @@ class Duplicates:
             repeated = self.mark(texts)
             if self.drop and any(repeated):
                 kept = (b"" if gone else line for line, gone in zip(raw, repeated, strict=True))
-                block = block._replace(data=b"\n".join(kept))
+                ending = b"\n" if repeated[-1] else b""  # or there would be a line less
+                left_out = sum(1 + text.count("\n") for text, gone in zip(texts, repeated, strict=True) if gone)
+                block = block._replace(data=b"\n".join(kept) + ending, left_out=left_out)
             yield block
 
     def mark(self, lines: Sequence[str]) -> list[bool]:

@@ -248,7 +248,7 @@ class Build:
             else:
                 mask = held.choose(block.paragraphs.astype(np.int64) + paragraphs, block.lengths)
             self._take(block, mask)
-            paragraphs += block.lines - block.empty_lines
+            paragraphs += int(block.paragraphs[-1]) + 1 if len(block.paragraphs) else 0
             self.progress(PrepareProgress("reading", block.consumed, total, self._tokens))
         if corpus.dedupe:
             say(f"left out: {duplicates.report.told()}")

@@ -113,6 +113,7 @@ class Block(NamedTuple):
     consumed: int = 0  # bytes of the corpus read when this block was complete
     cut_lines: int = 0
     bad_bytes: int = 0  # met before the data was made; more may show when it is decoded
+    left_out: int = 0  # lines of text that repeat others and are no longer in the data
 
 
 def read_blocks(corpus: Corpus, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -180,15 +181,15 @@ def _unit_blocks(
     for unit in units:
         its_kind: Literal["text", "tokens"] = "text" if isinstance(unit, str) else "tokens"
         if held and (its_kind != kind or size >= block_bytes):
-            yield Block(b"\n".join(held), kind, name, consumed=before, bad_bytes=report.bad_bytes)
+            yield Block(b"".join(held), kind, name, consumed=before, bad_bytes=report.bad_bytes)
             held, size, report.bad_bytes = [], 0, 0
         kind = its_kind
         # A token that holds white space is several words, here as everywhere in a corpus.
         text = unit if isinstance(unit, str) else " ".join(" ".join(unit).split())
-        held.append(text.encode())
-        size += len(held[-1]) + 1
+        held.append(text.encode() + b"\n")
+        size += len(held[-1])
     if held:
-        yield Block(b"\n".join(held), kind, name, consumed=before, bad_bytes=report.bad_bytes)
+        yield Block(b"".join(held), kind, name, consumed=before, bad_bytes=report.bad_bytes)
 
 
 def _stat(file: str | Path) -> os.stat_result:
