@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from small_runs import run_here, write_text
 
 from elmokit.pretrain import Corpus, PretrainConfig
+from elmokit.pretrain.command import corpus_of
 from elmokit.pretrain.corpus.duplicates import SHORT_COPIES, Duplicates
 from elmokit.pretrain.corpus.prepare import CorpusPlan, prepare
 from elmokit.pretrain.corpus.text import Block
@@ -181,3 +183,44 @@ def test_a_plan_warns_of_much_repeated_text(share: float, dedupe: bool, warned: 
     counts = replace(counts, duplicates=replace(counts.duplicates, words=words, all_words=1000))
     lines = told(counts, suggest(counts), PretrainConfig(dedupe=dedupe), [str(path)])
     assert any("use --dedupe" in line for line in lines) == warned
+
+
+def suggested(tmp_path: Path, config: PretrainConfig, *names: str, lines: list[str]) -> list[str]:
+    """The words of the command that a plan suggests for such text."""
+    for name in names:
+        (tmp_path / name).write_text("\n".join(json.dumps({"body": line}) for line in lines), encoding="utf-8")
+    paths = [str(tmp_path / name) for name in names]
+    counts = count_corpus(corpus_of(config, paths), workers=1)
+    return shlex.split(told(counts, suggest(counts), config, paths)[-1])
+
+
+def test_the_suggested_command_reads_the_same_text(tmp_path: Path) -> None:
+    names = [f"part {k}.jsonl" for k in range(5)]
+    config = PretrainConfig(tokenizer="whitespace", text_field="body", lines="sentences")
+    _, *command = suggested(tmp_path, config, *names, lines=["a b b c c c"])
+    assert command[:2] == ["elmokit", "pretrain"]
+    assert command[2:7] == [str(tmp_path / name) for name in names]
+    assert "--tokenizer whitespace --lines sentences --text-field body" in " ".join(command[7:])
+    plain = PretrainConfig(tokenizer="whitespace", text_field="body")
+    assert "--lines" not in suggested(tmp_path, plain, "a.jsonl", lines=["a b b c c c"])
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl"])
+def test_what_a_plan_advises_is_for_the_text_without_repetitions(tmp_path: Path, kind: str) -> None:
+    lines = [" ".join([f"word{k}"] * 6 + paragraph(k)) for k in range(300)]
+    repeated = [line for k in range(3) for line in lines[:100]]
+    path, once = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
+    for file, given in ((path, [*lines, "", *repeated]), (once, lines)):
+        rows = given if kind == "txt" else [json.dumps({"text": line}) for line in given]
+        file.write_text("\n".join(rows), encoding="utf-8")
+    corpus, other = (Corpus(paths=[p], tokenizer=load_tokenizer("whitespace")) for p in (path, once))
+    counts, wanted = count_corpus(corpus, workers=1), count_corpus(other, workers=1)
+    assert (counts.lines, counts.sentences, counts.tokens) == (601, 600, 600 * 66)
+    assert counts.types == wanted.types
+    assert counts.advised.tokens == wanted.tokens == 300 * 66
+    assert suggest(counts).vocab_size == suggest(wanted).vocab_size < counts.types - counts.once
+    timed = replace(suggest(counts), tokens_per_second=300 * 66 / 100)
+    time = told(counts, timed, PretrainConfig(), ["a"])[-3]
+    assert "25 min with --dedupe at 198 tokens/s" in time  # 15 epochs
+    deduped = count_corpus(replace(corpus, dedupe=True), workers=1)
+    assert (deduped.tokens, deduped.once, deduped.lines) == (wanted.tokens, wanted.once, counts.lines)

@@ -5,10 +5,10 @@ more passes and more dropout over less text. The speed is measured by a few step
 """
 
 import json
+import shlex
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,17 @@ class CorpusCounts:
     bad_bytes: int
     coverage: dict[int, float]  # by vocabulary size, the share of tokens
     duplicates: DuplicateReport
+    kept: "CorpusCounts | None" = None  # the same without repetitions, where those are counted above
+
+    @property
+    def repetitive(self) -> bool:
+        """Whether so much is repeated that --dedupe is advised."""
+        return self.duplicates.share > MUCH
+
+    @property
+    def advised(self) -> "CorpusCounts":
+        """Of the text that training should read."""
+        return self.kept if self.kept is not None and self.repetitive else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +79,25 @@ class Suggestion:
 
 def count_corpus(corpus: Corpus, *, workers: int | None = None) -> CorpusCounts:
     """Reads a corpus once. Memory holds its distinct words."""
-    words: Counter[str] = Counter()
-    met = Counter[str]()
-    duplicates = Duplicates(drop=corpus.dedupe)
-    blocks = duplicates.filter(read_blocks(replace(corpus, dedupe=False)), field=corpus.field)
+    words = Counter[str](), Counter[str]()  # of what stays without repetitions, and of these
+    met = Counter[str](), Counter[str]()
+    duplicates = Duplicates()
+    blocks = duplicates.split(read_blocks(replace(corpus, dedupe=False)), field=corpus.field)
     for block in encode_blocks(blocks, corpus.reading, workers=available_workers() if workers is None else workers):
         own = block.words.split("\n") if block.words else []
         counts = np.bincount(block.tokens, minlength=len(own)).tolist()
-        words.update(dict(zip(own, counts, strict=True)))
-        met.update(lines=block.lines, sentences=len(block.lengths), bad_bytes=block.bad_bytes)
+        words[block.repeated].update(dict(zip(own, counts, strict=True)))
+        met[block.repeated].update(sentences=len(block.lengths), bad_bytes=block.bad_bytes)
+        met[0].update(lines=0 if block.repeated else block.lines)  # the first of the two counts them all
+    kept = _counted(words[0], met[0], duplicates.report)
+    if corpus.dedupe:
+        return kept
+    words[0].update(words[1])
+    met[0].update(met[1])
+    return replace(_counted(words[0], met[0], duplicates.report), kept=kept)
+
+
+def _counted(words: Counter[str], met: Counter[str], duplicates: DuplicateReport) -> CorpusCounts:
     sizes = np.sort(np.fromiter(words.values(), dtype=np.int64, count=len(words)))[::-1]
     tokens = int(sizes.sum())
     if not tokens:
@@ -85,12 +106,13 @@ def count_corpus(corpus: Corpus, *, workers: int | None = None) -> CorpusCounts:
     coverage = {size: float(covered[min(size, len(sizes)) - 1]) for size in SIZES}
     once = int((sizes == 1).sum())
     return CorpusCounts(
-        met["lines"], met["sentences"], tokens, len(sizes), once, met["bad_bytes"], coverage, duplicates.report
+        met["lines"], met["sentences"], tokens, len(sizes), once, met["bad_bytes"], coverage, duplicates
     )
 
 
 def suggest(counts: CorpusCounts) -> Suggestion:
     """Settings by the rules above; the speed is not measured yet."""
+    counts = counts.advised
     preset, epochs, dropout = next((p, e, d) for most, p, e, d in STEPS if counts.tokens < most)
     often = counts.types - counts.once
     usual = int(PRESETS[preset].get("vocab_size", 131_072))
@@ -133,23 +155,31 @@ def told(counts: CorpusCounts, suggestion: Suggestion, config: PretrainConfig, p
     found += [f"             {copies:,} x  {text}" for copies, text in counts.duplicates.examples]
     if counts.bad_bytes:
         found.append(f"warning      {counts.bad_bytes:,} bytes are not UTF-8; check the encoding")
-    if counts.duplicates.share > MUCH and not config.dedupe:
+    if counts.repetitive and not config.dedupe:
         found.append("warning      repeated text is learnt by heart and makes perplexity look better: use --dedupe")
     measured = f"{suggestion.preset} models had {MEASURED[suggestion.preset]}"
-    seconds = suggestion.seconds(counts.tokens)
+    seconds = suggestion.seconds(counts.advised.tokens)
     speed = suggestion.tokens_per_second or 0
-    at = f"at {speed:,.0f} tokens/s on {suggestion.device}"
+    dedupe = config.dedupe or counts.repetitive
+    at = f"{'with --dedupe ' if dedupe else ''}at {speed:,.0f} tokens/s on {suggestion.device}"
     time = "not measured" if seconds is None else f"{duration(seconds)} {at}"
-    flags = f"--preset {suggestion.preset} --vocab-size {suggestion.vocab_size} --epochs {suggestion.epochs:g}"
-    dedupe = " --dedupe" if config.dedupe or counts.duplicates.share > MUCH else ""
-    given = " ".join(islice(paths, 3)) + (" ..." if len(paths) > 3 else "")
     found += [
         f"time         {time}; a GPU is ten to a hundred times as fast as a CPU",
         f"perplexity   {measured}; other languages and tokenizers differ",
-        "suggested    elmokit pretrain "
-        f"{given} -o run {flags} --dropout {suggestion.dropout:g} --patience 3 --tokenizer {config.tokenizer}{dedupe}",
+        f"suggested    {_command(suggestion, config, paths, dedupe=dedupe)}",
     ]
     return found
+
+
+def _command(suggestion: Suggestion, config: PretrainConfig, paths: list[str], *, dedupe: bool) -> str:
+    """What to type in a shell: the text as it was given here, and the suggested settings."""
+    settings: dict[str, Any] = {"preset": suggestion.preset, "vocab_size": suggestion.vocab_size}
+    settings |= {"epochs": f"{suggestion.epochs:g}", "dropout": f"{suggestion.dropout:g}", "patience": 3}
+    settings["tokenizer"] = config.tokenizer
+    usual = PretrainConfig()
+    settings |= {n: getattr(config, n) for n in ("lines", "text_field") if getattr(config, n) != getattr(usual, n)}
+    flags = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(["elmokit", "pretrain", *paths, "-o", "run", *flags, *["--dedupe"] * dedupe])
 
 
 def _useful(counts: CorpusCounts) -> list[tuple[int, float]]:

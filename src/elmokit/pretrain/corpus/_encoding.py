@@ -38,6 +38,7 @@ class EncodedBlock(NamedTuple):
     cut_lines: int
     bad_bytes: int
     consumed: int
+    repeated: bool
 
 
 def encode_blocks(blocks: Iterable[Block], reading: Reading, *, workers: int) -> Iterator[EncodedBlock]:
@@ -104,6 +105,7 @@ def encode_block(block: Block, reading: Reading) -> EncodedBlock:
         block.cut_lines,
         report.bad_bytes,
         block.consumed,
+        block.repeated,
     )
 
 

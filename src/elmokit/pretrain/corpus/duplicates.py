@@ -56,10 +56,9 @@ class DuplicateReport:
 
 
 class Duplicates:
-    """Finds repetitions in lines given in order; `drop` says whether `filter` leaves them out of its blocks."""
+    """Finds repetitions in lines given in order."""
 
-    def __init__(self, *, drop: bool = True) -> None:
-        self.drop = drop
+    def __init__(self) -> None:
         self._seen: dict[int, int] = {}  # how often each line was met, by the hash of its text
         self._bands: set[int] = set()
         self._words: dict[str, int] = {}
@@ -77,19 +76,26 @@ class Duplicates:
         return self._report
 
     def filter(self, blocks: Iterable[Block], *, field: str) -> Iterator[Block]:
-        """The blocks with repeated lines made empty, so that the numbers of the others stay; or as they were."""
+        """The blocks with repeated lines made empty, so that the numbers of the others stay."""
+        return (block for block in self.split(blocks, field=field) if not block.repeated)
+
+    def split(self, blocks: Iterable[Block], *, field: str) -> Iterator[Block]:
+        """The same, and behind each block these lines alone, where it has any."""
         for block in blocks:
             raw = block.data.split(b"\n")
             texts = [line.decode("utf-8", "replace") for line in raw]
             if block.kind == "jsonl":
                 texts = [_field_of(line, field) for line in texts]
             repeated = self.mark(texts)
-            if self.drop and any(repeated):
-                kept = (b"" if gone else line for line, gone in zip(raw, repeated, strict=True))
-                ending = b"\n" if repeated[-1] else b""  # or there would be a line less
-                left_out = sum(1 + text.count("\n") for text, gone in zip(texts, repeated, strict=True) if gone)
-                block = block._replace(data=b"\n".join(kept) + ending, left_out=left_out)
-            yield block
+            if not any(repeated):
+                yield block
+                continue
+            kept = (b"" if gone else line for line, gone in zip(raw, repeated, strict=True))
+            ending = b"\n" if repeated[-1] else b""  # or there would be a line less
+            left_out = sum(1 + text.count("\n") for text, gone in zip(texts, repeated, strict=True) if gone)
+            yield block._replace(data=b"\n".join(kept) + ending, left_out=left_out)
+            again = b"\n".join(line for line, gone in zip(raw, repeated, strict=True) if gone)
+            yield Block(again, block.kind, block.name, consumed=block.consumed, repeated=True)
 
     def mark(self, lines: Sequence[str]) -> list[bool]:
         """Whether each line repeats an earlier one, of this call or before."""

@@ -114,6 +114,7 @@ class Block(NamedTuple):
     cut_lines: int = 0
     bad_bytes: int = 0  # met before the data was made; more may show when it is decoded
     left_out: int = 0  # lines of text that repeat others and are no longer in the data
+    repeated: bool = False  # it holds such lines and no others
 
 
 def read_blocks(corpus: Corpus, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
