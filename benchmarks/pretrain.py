@@ -23,11 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.kernels import step_wanted
-from elmokit.pretrain.command import corpus_of
+from elmokit.pretrain.command import corpus_of, prepare_only
 from elmokit.pretrain.config import PretrainConfig, load_config
 from elmokit.pretrain.corpus.manifest import PreparedCorpus
-from elmokit.pretrain.processes import World
-from elmokit.pretrain.run import load_text, pretrain, training_dtype
+from elmokit.pretrain.run import pretrain, training_dtype
 from pretrain_parts import clock, differences, elementwise, parts, table
 
 
@@ -103,8 +102,7 @@ def main() -> int:
         flags |= {"valid_tokens": 2000, "log_every": max(1, arguments.steps // 20), "rows": arguments.rows}
         config = load_config(preset, flags={**flags, "vocab_size": arguments.vocab_size})
         if arguments.prepare:
-            with World.joined("cpu") as world:
-                load_text(config, corpus_of(config, arguments.corpus), keep, world, heldout=None, show=False)
+            prepare_only(config, arguments.corpus, keep, show=False)
             return 0
         dtype = training_dtype(config, device)
         ceiling = ceiling or matrix_rate(device, dtype)
