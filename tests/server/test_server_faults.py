@@ -69,6 +69,26 @@ def test_a_second_signal_ends_at_once(process: Callable[..., Process]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_parent_and_its_workers_loses_no_accepted_request(
+    process: Callable[..., Process], number: signal.Signals
+) -> None:
+    """As of Ctrl-C in a terminal, and of systemd. The workers hear it, and then their parent once more."""
+    server = process("--workers", 2)
+    body = b'{"input": "the cat sat"}'
+    with raw(server.url) as slow:
+        head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        slow.sendall(head + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(body))
+        assert slow.recv(100).startswith(b"HTTP/1.1 100")  # a worker has it under way
+        os.killpg(server.popen.pid, number)
+        until(lambda: server.said.count("stopping") == 2)
+        time.sleep(0.2)  # for the second signal
+        slow.sendall(body)
+        assert slow.recv(100).startswith(b"HTTP/1.1 200")
+    assert server.wait() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_worker_that_is_killed_is_replaced(process: Callable[..., Process]) -> None:
     server = process("--workers", 2)
 

@@ -113,7 +113,7 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handler = _Stop(self.stop)
+        handler = _Stop(self.stop, worker=self.service.settings.workers > 1)
         before: dict[int, Any] = {
             n: signal.signal(n, handler) for n in SIGNALS if signal.getsignal(n) != signal.SIG_IGN
         }
@@ -138,13 +138,19 @@ def give_back() -> None:
 
 
 class _Stop:
-    """What a signal does: the first begins the end, the second is the end."""
+    """What a signal does: the first begins the end, the second is the end.
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self.stop, self.came = stop, False
+    Ctrl-C reaches the workers as well as their parent, which then tells them to stop: a worker hears two signals for
+    one. Its parent is the one to end it at once.
+    """
+
+    def __init__(self, stop: Callable[[], None], *, worker: bool) -> None:
+        self.stop, self.worker, self.came = stop, worker, False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.came:
+            if self.worker:
+                return
             os._exit(128 + number)
         self.came = True
         with suppress(OSError, ValueError):
