@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from elmokit.analysis.drift import DriftConfig, measure_drift
 from elmokit.analysis.word_senses import SensesConfig, group_vectors
 from elmokit.encoders import Elmo
-from elmokit.errors import FormatError, InputError
-from elmokit.explore import Explorer
+from elmokit.errors import ElmokitWarning, FormatError, InputError
+from elmokit.explore import Explorer, prepare
 from elmokit.explore.cloud import all_layers, gather, project
 from elmokit.explore.facts import read_probes, read_run
 from elmokit.explore.router import _lines
@@ -177,6 +178,28 @@ def test_layers_of_the_model(explorer: Explorer) -> None:
     json.dumps(about)
     with pytest.raises(InputError, match="holds no words"):
         finish(explorer.layers("empty"))
+
+
+def test_an_index_of_another_model(elmo: Elmo, indexes: dict[str, Path], tmp_path: Path) -> None:
+    """Its own layer is shown. No layer of the model that is here stands for one of its model."""
+    shutil.copytree(indexes["first"], tmp_path / "old")
+    stored = json.loads((tmp_path / "old" / "index.json").read_text())
+    (tmp_path / "old" / "index.json").write_text(json.dumps(stored | {"model": "0" * 32}))
+    other = Explorer(elmo, indexes={"old": Index.open(tmp_path / "old")})
+    own = [layer["name"] for layer in finish(other.word(["old"], "bank"))["layers"]]
+    assert own == ["layers top"]
+    assert finish(other.groups(["old"], "bank", layer="layers top"))["groups"]
+    for ask in (
+        lambda: other.word(["old"], "bank", layers="all"),
+        lambda: other.groups(["old"], "bank", layer="lstm1"),
+        lambda: other.similar(["old"], "bank", 0, layer="lstm1"),
+    ):
+        with pytest.raises(InputError, match="made with another model"):
+            finish(ask())
+    with pytest.warns(ElmokitWarning, match=r"old was made with another model .* than .*say with -m"):
+        _, service, bound, _ = prepare([tmp_path / "old"], device="cpu")
+    service.close()
+    bound.close()
 
 
 def test_curves_of_a_run_that_is_still_being_written(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """`prepare`: the explorer's server, with all it was given, on a socket that is bound."""
 
 import socket
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from elmokit.errors import InputError
+from elmokit.errors import ElmokitWarning, InputError
 from elmokit.explore.explorer import Explorer, named
 from elmokit.explore.router import explore_router
 from elmokit.index import Index
@@ -51,6 +52,15 @@ def prepare(
     bound = bind(host, port)
     try:
         loaded = Service.load(settings, model=[model] if model else ())
+        for index in opened.values():
+            if index.manifest.model != loaded.encoder().fingerprint:
+                warnings.warn(
+                    f"{index.folder} was made with another model ({index.manifest.source!r}, fingerprint "
+                    f"{index.manifest.model}) than {loaded.encoder().source!r}: of its words there are only the layers "
+                    "that it holds, and no nearest words; say with -m where its model is, or make it again",
+                    ElmokitWarning,
+                    stacklevel=2,
+                )
         service = Service(loaded.encoders, tasks=loaded.tasks, indexes=opened, settings=settings)
         explorer = Explorer(
             service.encoder(),

@@ -67,8 +67,7 @@ class Explorer:
             "model": self._described(),
             "predicts": self._predicts(),
             "indexes": [
-                {**facts.describe_index(name, index), "fits": index.manifest.model == self.encoder.fingerprint}
-                for name, index in self.indexes.items()
+                {**facts.describe_index(name, index), "fits": self._fits(index)} for name, index in self.indexes.items()
             ],
             "tasks": self._described_tasks(),
             "runs": list(self.runs),
@@ -115,11 +114,9 @@ class Explorer:
         `layers` "own": as the index holds them; "all": every layer of the model; "some": all if there are few.
         """
         found = yield from self._cloud(indexes, word, limit)
-        fits = all(index.manifest.model == self.encoder.fingerprint for index in found.indexes)
-        if layers == "all" and not fits:
-            raise InputError("the index was made with another model, so other layers cannot be computed; load that one")
+        fits = all(map(self._fits, found.indexes))
         if layers == "all" or (layers == "some" and fits and len(found) <= AT_ONCE):
-            found = yield from cloud.all_layers(found, self.encoder)
+            found = yield from self._all_layers(found)
         yield Progress(0, 1, "projecting")
         points = cloud.project(found, method=projection)
         order = [name for name in self.encoder.layer_names if name in points]
@@ -259,8 +256,17 @@ class Explorer:
         if found is None:
             found = yield from self._gather(indexes, word, limit)
         if layer is not None and layer not in found.layers and layer in self.encoder.layer_names:
-            found = yield from cloud.all_layers(found, self.encoder)
+            found = yield from self._all_layers(found)
         return found
+
+    def _all_layers(self, found: Cloud) -> Steps[Cloud]:
+        if not all(map(self._fits, found.indexes)):
+            raise InputError("the index was made with another model, so other layers cannot be computed; load that one")
+        return (yield from cloud.all_layers(found, self.encoder))
+
+    def _fits(self, index: Index) -> bool:
+        """Whether the index was made with this model."""
+        return index.manifest.model == self.encoder.fingerprint
 
     def _kept(self, key: tuple[Any, ...]) -> Cloud | None:
         with self._lock:

@@ -161,7 +161,8 @@ export function mount(root, context) {
 
   async function near(state) {
     const fitting = context.about.indexes.filter((one) => one.fits && one.occurrences);
-    if (!fitting.length) return corpus.replaceChildren(h("p", { class: "note" }, "With an index of a text (elmokit index TEXT -o INDEX, then elmokit explore INDEX), the nearest words of that text stand here."));
+    const without = context.about.indexes.some((one) => one.occurrences) ? "No index was made with this model, so no nearest words of a text stand here." : "With an index of a text (elmokit index TEXT -o INDEX, then elmokit explore INDEX), the nearest words of that text stand here.";
+    if (!fitting.length) return corpus.replaceChildren(h("p", { class: "note" }, without));
     const token = data.tokens[focusOf(state)];
     const key = JSON.stringify([state.index, data.sentences[token.which].text, token.place]);
     if (wanted === key) return;
