@@ -114,8 +114,11 @@ def test_nothing_to_find(elmo: Elmo, index: Index, tmp_path: Path) -> None:
 
 
 def test_another_model_is_refused(index: Index) -> None:
-    with pytest.raises(InputError, match="vectors of another model"):
-        find_neighbours(index, Elmo(models.tiny(seed=1).pretrained, device="cpu"), "the play", word="play")
+    other = Elmo(models.tiny(seed=1).pretrained, device="cpu")
+    with pytest.raises(InputError, match=r"vectors of another model.* go on with it as it is: --allow-other-encoder"):
+        find_neighbours(index, other, "the play", word="play")
+    with pytest.raises(InputError, match=r"vectors of another model.* again with '[^']*'$"):  # none offers more here
+        Index.build(other, ["the play"], index.folder)
 
 
 def test_another_model_on_request(index: Index) -> None:

@@ -17,6 +17,7 @@ from world import World
 
 from elmokit import Elmo, Index, LanguageModel, TaskModel
 from elmokit.analysis import find_neighbours, measure_drift
+from elmokit.errors import InputError
 from elmokit.server import ServerSettings, Service, current_job
 from elmokit.server.errors import GoneError
 from elmokit.server.jobs import Call
@@ -160,6 +161,29 @@ def test_task_models_that_come_with_elmokit(world: World, tmp_path: Path, monkey
     assert list(service.tasks) == ["ready", "names"]
     assert service.task("ready").encoder is service.encoder()  # loaded once
     assert ready_tasks() == {"ready": tmp_path / "models" / "tasks" / "ready"}
+
+
+def test_the_model_of_an_index_is_found(
+    world: World, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(source: str) -> Service:
+        stored = json.loads((world.old / "index.json").read_text())
+        (index / "index.json").write_text(json.dumps(stored | {"source": source}))
+        return Service.load(ServerSettings(index=(str(index),)), model=[str(model_folder)])
+
+    index = tmp_path / "index"
+    shutil.copytree(world.old, index)
+    (tmp_path / "a=b").symlink_to(world.model)
+    monkeypatch.chdir(tmp_path)
+    assert serve("a=b").model_of("index") == "a"
+    monkeypatch.setattr("elmokit.weights.described.BUNDLED", tmp_path / "models")
+    monkeypatch.setattr("elmokit.weights.load.BUNDLED", tmp_path / "models")
+    shutil.copytree(world.model, tmp_path / "models" / "lm")
+    assert serve("/gone/site-packages/elmokit/models/lm").model_of("index") == "lm"  # of another installation
+    with pytest.raises(InputError, match=r"its model cannot be loaded .*; give it with -m$"):
+        serve("/gone/models/lm")
+    with pytest.raises(InputError, match=r"is another encoder .*; or make .* again with '[^']*'$"):
+        serve(str(model_folder))
 
 
 @pytest.mark.parametrize(

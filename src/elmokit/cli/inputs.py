@@ -207,7 +207,7 @@ def read_words(path: Path) -> tuple[str, ...]:
     return words
 
 
-def load_indexed(index: "Index", model: str | None, *, device: str, allow_other: bool = False) -> "Encoder":
+def load_indexed(index: "Index", model: str | None, *, device: str, allow_other: bool | None = None) -> "Encoder":
     """The model that an index was made with, from where it was then, unless another place is given."""
     import warnings
 

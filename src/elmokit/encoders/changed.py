@@ -25,13 +25,14 @@ def check_same_encoder(
     fingerprint: str,
     source: str,
     holder: str,
-    allow_other: bool = False,
+    allow_other: bool | None = None,
     fits: bool = True,
     error: type[ElmokitError] = InputError,
 ) -> None:
     """Refuses another encoder than that of `fingerprint` from `source`, which `holder` was made with.
 
-    With `allow_other` it is a warning, unless its vectors have another form (`fits` is False).
+    With `allow_other` it is a warning, unless its vectors have another form (`fits` is False). None: whoever asks has
+    no such choice to offer.
     """
     if encoder.fingerprint == fingerprint:
         return
@@ -42,9 +43,11 @@ def check_same_encoder(
     if allow_other and fits:
         warnings.warn(f"{said}; going on with it, as asked: results may be worse", ElmokitWarning, stacklevel=2)
         return
-    why, go_on = "", ", or go on with it as it is: --allow-other-encoder (allow_other_encoder=True)"
+    why, go_on = "", ""
     if not fits:
-        why, go_on = ", whose vectors have another number of layers or another width, so it cannot be used instead", ""
+        why = ", whose vectors have another number of layers or another width, so it cannot be used instead"
+    elif allow_other is not None:
+        go_on = ", or go on with it as it is: --allow-other-encoder (allow_other_encoder=True)"
     old = _old_one(encoder, fingerprint, source)
     raise error(f"{said}{why}. {old}; or make {holder} again with {encoder.source!r}{go_on}")
 

@@ -105,8 +105,11 @@ class Manifest:
         bundled = there.parts[-3:-1] == ("elmokit", "models") and there.name in bundled_models()
         return there.name if bundled and not there.exists() else self.source
 
-    def check_encoder(self, encoder: Encoder, folder: Path, *, allow_other: bool = False) -> None:
-        """Vectors of two models say nothing of each other: refused, or with `allow_other` a warning."""
+    def check_encoder(self, encoder: Encoder, folder: Path, *, allow_other: bool | None = None) -> None:
+        """Vectors of two models say nothing of each other: refused, or with `allow_other` a warning.
+
+        See `check_same_encoder`.
+        """
         check_same_encoder(
             encoder,
             fingerprint=self.model,

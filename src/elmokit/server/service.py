@@ -112,8 +112,9 @@ class Service:
         indexes = {name: Index.open(source or "") for name, source in indexes_at.items()}
         for index in indexes.values():
             if index.manifest.model not in {encoder.fingerprint for encoder in encoders.values()}:
-                name, source = named(index.manifest.source)
-                encoders[name if name not in encoders else index.manifest.source] = load_indexed(index, source, device)
+                place = index.manifest.model_place
+                name, _ = named(place)
+                encoders[name if name not in encoders else place] = load_indexed(index, device)
         return cls(encoders, tasks=tasks, indexes=indexes, settings=settings)
 
     def start(self) -> None:

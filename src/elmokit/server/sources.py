@@ -47,10 +47,10 @@ def ready_tasks() -> dict[str, Path]:
     return {one.name: one.folder for one in list_bundled() if one.kind != "model"}
 
 
-def load_indexed(index: Index, source: str | None, device: str) -> Encoder:
-    """The encoder that an index was made with."""
+def load_indexed(index: Index, device: str) -> Encoder:
+    """The encoder that an index was made with, if it is on this machine."""
     try:
-        encoder = load_encoder(source, device=device)
+        encoder = load_encoder(index.manifest.model_place, device=device, local_files_only=True)
     except ElmokitError as wrong:
         raise InputError(f"{index.folder}: its model cannot be loaded ({wrong}); give it with -m") from None
     index.manifest.check_encoder(encoder, index.folder)
