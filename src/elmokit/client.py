@@ -70,7 +70,7 @@ class _Calls:
         if not url.startswith(("http://", "https://")):
             raise InputError(f"url is {url!r}; expected one such as http://localhost:8000")
         self.url, self.model, self.retries = url.rstrip("/"), model, retries
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = {} if key is None else {"Authorization": f"Bearer {key.strip()}".encode()}  # as the server reads keys
         self.options: dict[str, Any] = {"base_url": self.url, "headers": headers, "timeout": timeout}
 
     def _encode(self, texts: Texts, **options: Any) -> _Call[Vectors]:
@@ -90,9 +90,10 @@ class _Calls:
         return _Call("/v1/predict", [self._body(**given, **options)], _whole, _only)
 
     def _perplexity(self, texts: Texts, **options: Any) -> _Call[dict[str, Any]]:
-        bodies = list(self._bodies(texts, **options))
+        given = _listed(texts)
+        bodies = list(self._bodies(given, **options))
         if len(bodies) != 1:
-            raise InputError(f"{len(_listed(texts)):,} texts were given; expected 1 to {AT_ONCE}")
+            raise InputError(f"{len(given):,} texts were given; expected 1 to {AT_ONCE}")
         return _Call("/v1/perplexity", bodies, _whole, _only)
 
     def _apply(self, task: str, texts: Any) -> _Call[list[Any]]:

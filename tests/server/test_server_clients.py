@@ -119,7 +119,7 @@ def test_our_client_gives_what_the_local_objects_give(full: Running, elmo: Elmo)
         assert len(client.predict("the cat ___ .", n=3)["both"]) == 3
         assert client.perplexity(TEXTS)["sentences"] == 3
         with pytest.raises(InputError, match="300 texts were given; expected 1 to 256"):
-            client.perplexity(many)
+            client.perplexity(text for text in many)
         with pytest.raises(InputError, match="0 texts were given"):
             client.perplexity([])
         assert client.apply("tagger", "Ann sees Bob.") == client.apply("tagger", ["Ann sees Bob."])[0]
@@ -194,8 +194,11 @@ def test_a_server_that_does_not_answer() -> None:
 
 def test_keys(process: Callable[..., Process], tmp_path_factory: pytest.TempPathFactory) -> None:
     keys = tmp_path_factory.mktemp("keys") / "keys"
-    keys.write_text("# ours\nfirst-key\n\nsecond-key\n")
+    keys.write_text("\ufefffirst-key\n# ours\n\nsecond-key\nключ\n", encoding="utf-8")
     server = process("--api-key-file", keys, "--cors", "https://example.org")
+    for key in ("first-key", "ключ", "second-key\n"):
+        with Client(server.url, key=key) as client:
+            client.models()
     with Client(server.url, key="second-key") as client:
         assert client.encode("the cat").ndim == 1
     for key in (None, "first", "first-key2", "# ours"):

@@ -50,7 +50,7 @@ class Keys:
         if not path:
             return cls([])
         try:
-            lines = [line.strip() for line in Path(path).expanduser().read_text(encoding="utf-8").splitlines()]
+            lines = [line.strip() for line in Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()]
         except (OSError, ValueError) as wrong:
             raise InputError(f"{path}: the keys cannot be read ({wrong})") from None
         keys = [line for line in lines if line and not line.startswith("#")]
