@@ -97,6 +97,11 @@ def test_answers_that_take_much_memory(
 def test_the_size_that_the_vectors_have_may_be_asked_for(server: Running, encoder: Elmo) -> None:
     answer = server.http.post("/v1/embeddings", json={"input": "a", "dimensions": encoder.width})
     assert floats(answer).shape == (1, encoder.width)
+    layered = {"input": "a", "layers": "all"}
+    refused = server.http.post("/v1/embeddings", json={**layered, "dimensions": encoder.width})
+    assert f"have {3 * encoder.width}," in refused.json()["error"]["message"]
+    answer = server.http.post("/v1/embeddings", json={**layered, "dimensions": 3 * encoder.width})
+    assert answer.status_code == 200
 
 
 def test_a_router_of_another_package(start: Callable[..., Running]) -> None:

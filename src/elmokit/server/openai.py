@@ -106,7 +106,7 @@ def openai_router(service: Service) -> APIRouter:
         pooling: Pooling = body.pooling
         texts = texts_of(body)
         found = await service.encode(texts, model=name, layers=body.layers, pooling=pooling, normalise=body.normalize)
-        size = found.vectors[0].shape[-1]
+        size = found.vectors[0].size
         if body.dimensions not in (None, size):
             raise ApiError(
                 400,
