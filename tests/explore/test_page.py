@@ -190,6 +190,14 @@ def test_sorting_grouping_and_colours(visit: Visit) -> None:
     assert len(rows_of(visit.saved("Groups", "CSV"))) == 4
 
 
+def test_a_selection_ends_with_its_index(visit: Visit) -> None:
+    page = visit.go("?view=word&index=first&word=play&pick=3")
+    until(page, lambda n: n == 1)
+    page.get_by_role("combobox", name="Index", exact=True).select_option("second")  # which has the word as often
+    visit.settled()
+    until(page, lambda n: n == 14)
+
+
 def test_fields_of_the_text(visit: Visit) -> None:
     page = visit.go("?view=word&word=bank&colour=field+half&sort=field+line")
     assert page.locator(".cloud + .row .legend button").all_inner_texts() == ["first", "second"]

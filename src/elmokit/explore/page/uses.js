@@ -68,7 +68,7 @@ export class Uses {
     const key = this.asked.word;
     const found = await context.ask("word", "word", { ...what, layers, projection: context.state.projection });
     if (!found || key !== this.asked.word) return;
-    const same = this.data?.word === found.word && this.data.lines.length === found.lines.length;
+    const same = this.data?.word === found.word && String(this.data.indexes) === String(found.indexes);
     this.data = { ...found, key, side: unpack(found.side), source: unpack(found.source), fields: found.fields.map(fieldOf), apart: found.apart && unpack(found.apart), layers: found.layers.map((one) => ({ name: one.name, points: unpack(one.points) })) };
     if (!same) Object.assign(this, { mask: null, groups: null, similar: null });
     for (const control of ["by", "sort"]) this[control].replaceChildren(...Object.entries({ ...this.offered[control], ...Object.fromEntries(this.data.fields.map((one) => [one.key, one.name])) }).map(([value, name]) => h("option", { value }, name)));
