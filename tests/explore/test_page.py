@@ -354,3 +354,4 @@ def test_the_code_that_is_shown_runs(visit: Visit, view: str) -> None:
         exec(compile(python, view, "exec"), {})
     assert said.getvalue().strip()
     assert command.startswith("elmokit ")
+    assert view in ("change", "tasks", "model") or command.endswith(" -m en")  # an index and a task know their models

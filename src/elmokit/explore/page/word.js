@@ -73,9 +73,10 @@ export function mount(root, context) {
       const index = indexes.find((one) => one.name === state.index);
       const word = state.word || "word";
       const k = state.groups === "auto" ? "None" : state.groups;
+      const model = index.fits && context.about.model.given;
       return {
         python: `from elmokit.analysis.word_senses import SensesConfig, group_vectors\nfrom elmokit.index import Index\n\nindex = Index.open(${quoted(index.folder)})\nrows = sorted(row for word in index.spelled(${quoted(word)}) for row in index.rows_of(word))\nfound = group_vectors(index.vectors(rows), [], SensesConfig(clusters=${k}))\nfor group in found.groups:\n    print(len(group.uses), [index.occurrence(rows[k]).text for k in group.examples])`,
-        command: `elmokit senses ${index.texts.map((text) => shell(text)).join(" ")} --word ${shell(word)}${state.groups === "auto" ? "" : ` --clusters ${state.groups}`}`,
+        command: `elmokit senses ${index.texts.map((text) => shell(text)).join(" ")} --word ${shell(word)}${state.groups === "auto" ? "" : ` --clusters ${state.groups}`}${model ? ` -m ${shell(model)}` : ""}`,
       };
     },
   };
