@@ -211,6 +211,10 @@ def test_curves_of_a_run_that_is_still_being_written(tmp_path: Path) -> None:
     assert len(run["curves"]["loss"]) == 800
     assert run["curves"]["loss"][-1] == [1999, pytest.approx(7.001)]
     assert read_run(tmp_path / "nothing")["curves"] == {}
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "training.json").write_text('[{"number": 1,')
+    with pytest.raises(FormatError, match=r"training.json: not what  elmokit train  wrote"):
+        read_run(tmp_path / "task")
 
 
 def test_runs_of_one_name_are_told_apart(elmo: Elmo, tmp_path: Path) -> None:
@@ -272,3 +276,23 @@ def test_a_page_that_goes_away_ends_its_work(elmo: Elmo) -> None:
     finally:
         service.close()
     assert done == [0, 1, 2, "closed"]
+
+
+def test_work_that_fails_is_told_to_the_page(elmo: Elmo) -> None:
+    def steps() -> Steps[int]:
+        yield Progress(0, 1)
+        raise RuntimeError("a fault")
+
+    async def visit(service: Service) -> list[bytes]:
+        lines = _lines(service, steps(), None)
+        told = [await anext(lines) for _ in range(2)]
+        with pytest.raises(RuntimeError, match="a fault"):  # for the log
+            await anext(lines)
+        return told
+
+    service = Service({"en": elmo})
+    service.start()
+    try:
+        assert json.loads(asyncio.run(visit(service))[-1]) == {"error": "the server failed; its log says why"}
+    finally:
+        service.close()

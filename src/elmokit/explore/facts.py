@@ -110,8 +110,11 @@ def read_run(folder: Path) -> dict[str, Any]:
         curves = _curves([line for line in map(_parsed, written) if line is not None], along="step")
         return {"name": folder.name, "along": "step", "curves": curves}
     if epochs.is_file():
-        read = json.loads(epochs.read_text(encoding="utf-8"))
-        lines = [{"number": e["number"], "loss": e["loss"], **e["scores"]} for e in read]
+        try:
+            read = json.loads(epochs.read_text(encoding="utf-8"))
+            lines = [{"number": e["number"], "loss": e["loss"], **e["scores"]} for e in read]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{epochs}: not what  elmokit train  wrote ({error!r}); restore it") from None
         return {"name": folder.name, "along": "epoch", "curves": _curves(lines, along="number")}
     return {"name": folder.name, "along": "step", "curves": {}}
 

@@ -201,6 +201,9 @@ async def _lines(service: Service, steps: Steps[Any], keep: Any) -> AsyncIterato
         yield line
     except (ApiError, ElmokitError) as wrong:
         yield orjson.dumps({"error": str(wrong)}) + b"\n"
+    except Exception:  # without a last line the page would believe that the server is gone
+        yield orjson.dumps({"error": "the server failed; its log says why"}) + b"\n"
+        raise
     finally:
         with suppress(ValueError):  # a step still runs; it is the last one
             steps.close()
