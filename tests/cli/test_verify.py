@@ -109,6 +109,22 @@ def test_every_byte_of_a_file_of_vectors_counts(cli: Callable[..., Any], tmp_pat
     assert cli("verify", path).code == 2
 
 
+@pytest.mark.parametrize("made", ["now", "by 0.1.0"])
+@pytest.mark.parametrize("kind", ["h5", "npz", "parquet", "safetensors"])
+def test_a_file_of_vectors_that_was_cut_off(cli: Callable[..., Any], tmp_path: Path, kind: str, made: str) -> None:
+    pytest.importorskip("pyarrow" if kind == "parquet" else "numpy")
+    path = tmp_path / f"out.{kind}"
+    if made == "now":
+        write_vectors(Elmo(models.tiny().pretrained, device="cpu"), [["an", "owl"], ["it"], []], path)
+    else:
+        shutil.copy(OLD / "vectors" / path.name, path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    for command in ("verify", "info"):
+        failed = cli(command, path)
+        assert (failed.code, failed.out, failed.err.count("\n")) == (2, "", 1)
+        assert re.search("damaged or incomplete|not as it was written", failed.err)
+
+
 def test_damage_is_noticed_before_a_finished_file_is_kept(tmp_path: Path) -> None:
     elmo, path = Elmo(models.tiny().pretrained, device="cpu"), tmp_path / "out.npz"
     write_vectors(elmo, [["an", "owl"]], path, name="text")

@@ -19,7 +19,7 @@ from elmokit.errors import MissingExtraError
 from elmokit.store._draft import Draft
 from elmokit.store._parquet_file import ParquetFile, TokenPage
 from elmokit.store._records import Record, RecordBlock
-from elmokit.store._seal import OPEN, close_seal
+from elmokit.store._seal import OPEN, close_seal, not_whole
 from elmokit.text.packed import Packed
 
 GROUP_BYTES = 32 << 20  # vectors per row group
@@ -39,12 +39,12 @@ def load_pyarrow() -> tuple[Any, Any]:
 
 
 def read_metadata(path: Path, name: str) -> bytes | None:
-    """An entry of a file's metadata; None where it is not there or the file is not readable."""
+    """An entry of a file's metadata; None where there is none."""
     pa, pq = load_pyarrow()
     try:
         found = (pq.read_metadata(path).metadata or {}).get(name.encode())
-    except (OSError, ValueError, pa.ArrowException):  # ValueError: names that are not UTF-8
-        return None
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: names that are not UTF-8
+        raise not_whole(path, error) from error
     return found if isinstance(found, bytes) else None
 
 

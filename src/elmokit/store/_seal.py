@@ -6,6 +6,7 @@ All four formats keep their record as plain bytes, so one rule serves them all.
 import re
 from pathlib import Path
 
+from elmokit.errors import FormatError
 from elmokit.native.checksums import crc32
 
 BLANK = "crc32-________"  # what a record holds until its file is written
@@ -72,6 +73,11 @@ def is_open(path: Path) -> bool:
 def holds_seal(path: Path) -> bool:
     """Whether a checksum stands in a file, though its record may be past reading."""
     return any(_find(path, entry) for entry in ENTRIES)
+
+
+def not_whole(path: Path, error: Exception) -> FormatError:
+    """What to say of a file that its library cannot open."""
+    return FormatError(f"{path}: damaged or incomplete ({error}); copy or make it again")
 
 
 def _find(path: Path, wanted: re.Pattern[bytes]) -> list[int]:

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 
 from elmokit.store._records import RecordBlock, SentenceIndex
+from elmokit.store._seal import not_whole
 
 INDEX = "sentence_to_index"
 ROOM = 64  # bytes by which a record may grow
@@ -111,12 +112,12 @@ class Hdf5File:
 
 
 def read_attribute(path: Path, name: str) -> bytes | None:
-    """A text among the attributes of a file; None where it or the file is not readable as such."""
+    """A text among the attributes of a file; None where there is none."""
     try:
         with h5py.File(path, "r") as file:
             value = file.attrs.get(name)
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError):  # what h5py raises for damaged files
-        return None
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:  # what h5py raises for damaged files
+        raise not_whole(path, error) from error
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else None
 
 

@@ -17,7 +17,7 @@ from elmokit import __version__
 from elmokit.config import Count, parse_json, plain
 from elmokit.errors import FormatError
 from elmokit.store._parquet import read_metadata
-from elmokit.store._seal import BLANK, holds_seal, is_open, is_sealed
+from elmokit.store._seal import BLANK, holds_seal, is_open, is_sealed, not_whole
 from elmokit.store.hdf5 import read_attribute
 
 KEY = "elmokit"
@@ -53,17 +53,25 @@ class Provenance:
 
 
 def read_provenance(path: str | Path) -> Provenance | None:
-    """The record in a file of vectors; None where there is none, as in files of elmokit 0.1.0 and of other tools."""
+    """The record in a file of vectors; None where there is none, as in files of elmokit 0.1.0 and of other tools.
+
+    A file that begins as its name says but cannot be opened is a FormatError.
+    """
     path = Path(path)
-    readers: dict[str, Callable[[Path], bytes | None]] = {
-        ".h5": lambda p: read_attribute(p, KEY),
-        ".hdf5": lambda p: read_attribute(p, KEY),
-        ".parquet": lambda p: read_metadata(p, KEY),
-        ".npz": _zip_comment,
-        ".safetensors": _safetensors_metadata,
+    readers: dict[str, tuple[int, bytes, Callable[[Path], bytes | None]]] = {  # what stands where at the beginning
+        ".h5": (0, b"\x89HDF", lambda p: read_attribute(p, KEY)),
+        ".hdf5": (0, b"\x89HDF", lambda p: read_attribute(p, KEY)),
+        ".parquet": (0, b"PAR1", lambda p: read_metadata(p, KEY)),
+        ".npz": (0, b"PK", _zip_comment),
+        ".safetensors": (8, b"{", _safetensors_metadata),
     }
-    read = readers.get(path.suffix.lower())
-    content = read(path) if read is not None and path.is_file() else None
+    if path.suffix.lower() not in readers or not path.is_file():
+        return None
+    at, mark, read = readers[path.suffix.lower()]
+    with path.open("rb") as file:
+        if not file.read(at + len(mark)).endswith(mark):
+            return None
+    content = read(path)
     if not content:
         return None
     return parse_json(content, Provenance, source=f"{path}: its record", ignore_unknown=True)
@@ -91,8 +99,8 @@ def _zip_comment(path: Path) -> bytes | None:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.comment if archive.comment.startswith(b'{"version":') else None
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
-        return None
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise not_whole(path, error) from error
 
 
 def _safetensors_metadata(path: Path) -> bytes | None:
@@ -101,6 +109,6 @@ def _safetensors_metadata(path: Path) -> bytes | None:
     try:
         with safe_open(path, framework="numpy") as file:
             found = (file.metadata() or {}).get(KEY)
-    except (OSError, SafetensorError):
-        return None
+    except (OSError, SafetensorError) as error:
+        raise not_whole(path, error) from error
     return found.encode() if found else None
