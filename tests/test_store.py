@@ -378,6 +378,9 @@ def test_names_that_cannot_be_written(elmo: Elmo, tmp_path: Path) -> None:
         write_vectors(elmo, LINES, tmp_path / "nowhere" / "out.h5")
     with pytest.raises(InputError, match="one string was given"):
         write_vectors(elmo, "text", tmp_path / "out.h5")
+    (tmp_path / "in.h5").write_text("A file of text, whatever its name says.")
+    with pytest.raises(InputError, match="is among the files to read"):
+        write_vectors(elmo, tmp_path / "in.h5", tmp_path / "in.h5")
 
 
 def test_sentences_whose_keys_are_alike(elmo: Elmo, tmp_path: Path) -> None:

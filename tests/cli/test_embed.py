@@ -102,6 +102,22 @@ def test_a_line_of_35000_tokens(cli: Cli, model_folder: Path, tmp_path: Path) ->
     assert "2 sentences, 35,001 tokens" in done.err
 
 
+@pytest.mark.parametrize("given", [["in.parquet"], ["more.txt", "*.parquet"], ["."]])
+def test_a_file_that_is_read_is_not_written_over(
+    cli: Cli, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    pandas.DataFrame({"text": ["A cat."]}).to_parquet("in.parquet")
+    Path("more.txt").write_text("It works.\n")
+    Path("out.parquet").symlink_to("in.parquet")
+    for output in ("in.parquet", "out.parquet"):
+        same = cli("embed", *given, "-o", output, "-m", model_folder, "--overwrite")
+        assert (same.code, "is among the files to read; write to another" in same.err) == (2, True), same.err
+    assert list(pandas.read_parquet("in.parquet")["text"]) == ["A cat."]
+
+
 def test_empty_input(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"")
     done = cli("embed", tmp_path / "in.txt", "-o", tmp_path / "out.h5", "-m", model_folder)

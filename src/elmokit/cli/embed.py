@@ -118,7 +118,7 @@ def embed(
     from elmokit.cli.progress import embedding, refuse_with_ray
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
-    from elmokit.formats import ReadReport
+    from elmokit.formats import ReadReport, expand_inputs
     from elmokit.formats.ahead import Cutters
     from elmokit.layers import LayerChoice
     from elmokit.store import StoreOptions, write_vectors
@@ -144,10 +144,9 @@ def embed(
         given |= {"address": address, "workers": workers, "part_rows": part_rows, "restart": restart or overwrite}
         _embed_with_ray(inputs, output, **given)
         return
-    for argument in inputs:  # a wrong file name is an error before a model is loaded
-        is_source(argument)
+    named = [argument for argument in inputs if is_source(argument)]  # a wrong name is an error before a model loads
     if output is not None:
-        check_target(output)
+        check_target(output, expand_inputs(named))
     encoder = load_encoder(
         model,
         device=device,

@@ -3,7 +3,7 @@
 import sqlite3
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -93,7 +93,7 @@ def write_vectors(
     beside     a process of its own makes a file that is made of a log while vectors are computed
     """
     target, options = Path(path), options or StoreOptions()
-    check_target(target)
+    check_target(target, [sentences] if isinstance(sentences, Path) else [])
     request = read_request(sentences, tokenizer=encoder.tokenizer)
     if request.single:
         raise InputError("one string was given, expected a list of sentences, a generator or a Path")
@@ -182,12 +182,14 @@ def _from_log(
         return make_file(part, made_of, log.folder / "sentences.sqlite", blocks, record)
 
 
-def check_target(target: Path) -> None:
-    """Whether a file of that name can be written, before any work is done."""
+def check_target(target: Path, read: Iterable[str | Path] = ()) -> None:
+    """Whether a file of that name can be written, before any work is done; not over one that is read."""
     if target.suffix.lower() not in SUFFIXES:
         raise InputError(f"{target}: cannot tell the format from the name; expected one of {', '.join(SUFFIXES)}")
     if target.suffix.lower() == ".parquet":
         load_pyarrow()
+    if target.exists() and any(Path(source).exists() and target.samefile(source) for source in read):
+        raise InputError(f"{target}: is among the files to read; write to another")
 
 
 def _finished(target: Path, made: Provenance) -> Provenance | None:
