@@ -1,6 +1,7 @@
 """Programs for bilm-tf, with arrays in the place of placeholders and sessions."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from elmokit.compat.bilm import (
     Batcher,
     BidirectionalLanguageModel,
     TokenBatcher,
+    Vocabulary,
     dump_bilm_embeddings,
     dump_token_embeddings,
     weight_layers,
@@ -155,6 +157,14 @@ def test_against_the_tool_itself(shared: Path) -> None:
         stored = file["embedding"][...]
     ids = batcher.batch_sentences([[word] for word in batcher.vocabulary])[:, 1]
     np.testing.assert_allclose(bilm.tokens(ids.astype(np.int32)).numpy(), stored, rtol=0, atol=1e-6)
+
+
+def test_a_vocabulary_of_a_file(vocabulary: Path, tmp_path: Path) -> None:
+    assert Vocabulary(str(vocabulary)) == Vocabulary(vocabulary, validate_file=True) == Vocabulary(WORDS) == WORDS
+    assert pickle.loads(pickle.dumps(Vocabulary(vocabulary))).word_to_id("cat") == 4
+    (tmp_path / "short.txt").write_text("cat\n")
+    with pytest.raises(InputError, match="lacks <S> </S> <UNK>"):
+        Vocabulary(tmp_path / "short.txt", validate_file=True)
 
 
 def test_refused(files: Files, vocabulary: Path, tmp_path: Path) -> None:

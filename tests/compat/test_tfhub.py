@@ -76,6 +76,7 @@ def test_refused(files: Files, module: tfhub.Module) -> None:
         (lambda: module([3]), "expected text"),
         (lambda: module(TEXTS, signature="tokens"), "the signature tokens takes"),
         (lambda: module({"tokens": TOKENS, "sequence_len": [6, 7]}, signature="tokens"), r"but lengths \[6, 7\]"),
+        (lambda: module({"tokens": TOKENS, "sequence_len": [6, -1]}, signature="tokens"), r"but lengths \[6, -1\]"),
     ):
         with pytest.raises(InputError, match=said):
             call()

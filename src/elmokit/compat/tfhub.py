@@ -118,7 +118,7 @@ def _tokens(inputs: Any) -> list[Sentence]:
     if not isinstance(inputs, Mapping) or {"tokens", "sequence_len"} - set(inputs):
         raise InputError('the signature tokens takes {"tokens": lists of words, "sequence_len": their lengths}')
     rows, lengths = list(inputs["tokens"]), [int(n) for n in inputs["sequence_len"]]
-    if len(rows) != len(lengths) or any(n > len(row) for n, row in zip(lengths, rows, strict=False)):
+    if len(rows) != len(lengths) or any(not 0 <= n <= len(row) for n, row in zip(lengths, rows, strict=False)):
         raise InputError(f"{len(rows)} lists of tokens of {[len(row) for row in rows]} words, but lengths {lengths}")
     return [Sentence.of(map(_word, row[:n])) for row, n in zip(rows, lengths, strict=True)]
 

@@ -15,7 +15,15 @@ LISTS_NOT = "!!!MAXTERMID"  # a line of old files that is no word
 
 
 class Vocabulary(tuple[str, ...]):
-    """A tuple of words in the order of their numbers. Missing special words have the number -1, as there."""
+    """A tuple of words in the order of their numbers. Missing special words have the number -1, as there.
+
+    Made of words, or as there of the name of a file that `read` takes.
+    """
+
+    def __new__(cls, words: str | Path | Iterable[str] = (), validate_file: bool = False) -> "Vocabulary":
+        if isinstance(words, str | Path):
+            return cls.read(words, validate_file=validate_file)
+        return super().__new__(cls, words)
 
     @classmethod
     def read(cls, path: str | Path, *, validate_file: bool = False) -> "Vocabulary":
