@@ -49,6 +49,16 @@ def test_contexts_with_copies_folded_and_without_the_sentence_itself(index: Inde
     assert len(set(sentences)) == len(sentences) == 3
 
 
+def test_a_long_sentence_is_read_once(elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index.build(elmo, ["play " * 500, "the play"], tmp_path / "long")
+    read: list[int] = []
+    occurrence = Index.occurrence
+    monkeypatch.setattr(Index, "occurrence", lambda *given: read.append(given[1]) or occurrence(*given))
+    found = find_neighbours(index, elmo, "Children play.", word="play", k=2)
+    assert sorted(context.copies for context in found.contexts) == [1, 1]
+    assert len(read) < 10  # not as often as the word stands in it
+
+
 def test_scores_are_cosines_from_the_mean(index: Index, elmo: Elmo) -> None:
     found = find_neighbours(index, elmo, "We play a game.", word="play", k=4, exact=True)
     query = elmo.encode_tokens("We play a game.", layers="top")[1] - index.mean

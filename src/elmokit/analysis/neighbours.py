@@ -1,5 +1,6 @@
 """Nearest neighbours of a word in its context (Peters et al. 2018, table 4), and its static neighbours."""
 
+from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -141,17 +142,19 @@ def _contexts(
     while limit:
         found = index.search(vector, k=min(wanted, limit), exact=exact, rows=rows)
         best: dict[str, Occurrence] = {}
-        sentences: dict[str, set[tuple[int, int]]] = {}
+        copies: Counter[str] = Counter()
+        seen: set[tuple[int, int]] = set()
         for row, score in zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True):
-            if row < 0:
+            if row < 0 or (sentence := index.sentence_of(row)) in seen:  # a long one is read once
                 continue
+            seen.add(sentence)
             occurrence = index.occurrence(row, score)
             text = _folded(occurrence.text)
             best.setdefault(text, occurrence)
-            sentences.setdefault(text, set()).add(index.sentence_of(row))
+            copies[text] += 1
         best.pop(own, None)
         if len(best) >= k or wanted >= limit:
-            return tuple(Context(hit, len(sentences[text])) for text, hit in list(best.items())[:k])
+            return tuple(Context(hit, copies[text]) for text, hit in list(best.items())[:k])
         wanted *= 4
     return ()
 
