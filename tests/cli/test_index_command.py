@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from elmokit import Elmo
+from elmokit import Elmo, Index
 from elmokit.index.segment import SegmentWriter
 from elmokit.weights.load import BUNDLED
 
@@ -182,6 +182,22 @@ def test_its_model_is_found_or_asked_for(cli: Cli, index: Path, model_folder: Pa
         assert cli(*command, "-m", model_folder).code == 0
     say("/gone/site-packages/elmokit/models/en")  # of another installation
     assert f"{str(BUNDLED / 'en')!r} is another encoder" in cli(*commands[0]).err
+
+
+def test_indexes_that_were_kept_are_of_the_same_texts(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+    old, new, words = (tmp_path / name for name in ("old.txt", "new.txt", "words.txt"))
+    old.write_text("They play well.\nThe play was long.\n")
+    new.write_text("Children play ball.\nPlay, they play.\n")
+    words.write_text("play\n")
+    common = ("-m", model_folder, "--keep", tmp_path / "kept", "--words", words, "--min-count", 2)
+    for _ in range(2):
+        assert cli("drift", old, new, *common).code == 0
+    swapped = cli("drift", new, old, *common)
+    assert swapped.code == 2
+    assert "give another folder with --keep" in swapped.err
+    old.write_text("They play well.\nThe play was long.\nThe play ended.\n")
+    assert cli("drift", old, new, *common).code == 2
+    assert len(Index.open(tmp_path / "kept" / "first")) == 2
 
 
 def test_words_from_files(cli: Cli, corpus: Path, model_folder: Path, tmp_path: Path) -> None:

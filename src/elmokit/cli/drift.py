@@ -150,6 +150,9 @@ def _index_texts(
     names = [name_corpus([corpus]) for corpus in corpora]
     if not all(names):
         raise InputError("texts are read twice, which standard input cannot be; give files")
+    places = folder / "first", folder / "second"
+    for place, name in zip(places, names, strict=True):
+        _check_kept(place, name)
     encoder = load_encoder(model, device=device)
 
     def read(corpus: str) -> "Iterator[Sentence]":
@@ -161,10 +164,21 @@ def _index_texts(
         wanted = _content_words(counts[0], counts[1], config.min_count)
     settings = IndexSettings(layers=layers, words=tuple(wanted), per_word=config.per_word)
     first, second = (
-        Index.build(encoder, read(corpus), folder / place, settings=settings, name=name)
-        for corpus, place, name in zip(corpora, ("first", "second"), names, strict=True)
+        Index.build(encoder, read(corpus), place, settings=settings, name=name)
+        for corpus, place, name in zip(corpora, places, names, strict=True)
     )
     return first, second
+
+
+def _check_kept(place: Path, name: str) -> None:
+    """An index of an earlier run with --keep must be of this text: another one would be added to it."""
+    from elmokit.errors import InputError
+    from elmokit.index.settings import MANIFEST, Manifest
+
+    if not (place / MANIFEST).exists():
+        return
+    if other := [run.name for run in Manifest.read(place).runs if run.name != name]:
+        raise InputError(f"{place} holds {', '.join(other)}, not {name}; give another folder with --keep")
 
 
 def _content_words(first: "Mapping[str, int]", second: "Mapping[str, int]", least: int) -> list[str]:
