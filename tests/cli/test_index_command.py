@@ -184,6 +184,18 @@ def test_its_model_is_found_or_asked_for(cli: Cli, index: Path, model_folder: Pa
     assert f"{str(BUNDLED / 'en')!r} is another encoder" in cli(*commands[0]).err
 
 
+@pytest.mark.filterwarnings("default::elmokit.errors.ElmokitWarning")
+def test_bytes_that_are_not_utf8_are_told(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old.txt"
+    old.write_bytes("The play at the café. They play well.\nPlay it again, as they play.\n".encode("latin-1"))
+    told, model = f"note: {old}: bytes that are not UTF-8: 1 (read as U+FFFD)", ("-m", model_folder)
+    new = tmp_path / "new.txt"
+    new.write_text(old.read_text(encoding="latin-1"), encoding="utf-8")
+    for command in (("drift", old, new, "--min-count", 2), ("senses", old, "--word", "play", "--clusters", 2)):
+        done = cli(*command, *model)
+        assert (done.code, done.err.count(told)) == (0, 1), done.err
+
+
 def test_indexes_that_were_kept_are_of_the_same_texts(cli: Cli, model_folder: Path, tmp_path: Path) -> None:
     old, new, words = (tmp_path / name for name in ("old.txt", "new.txt", "words.txt"))
     old.write_text("They play well.\nThe play was long.\n")

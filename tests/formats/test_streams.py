@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.errors import FormatError, InputError, MissingExtraError
+from elmokit.errors import ElmokitWarning, FormatError, InputError, MissingExtraError
 from elmokit.formats.streams import ReadReport, decode, mend, open_bytes, read_lines
 
 TEXT = "one\ntwo words\n\nünïcode 日本語\n"
@@ -88,6 +88,8 @@ def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
     report = ReadReport()
     assert list(read_lines(path, report=report)) == ["ok", "\ufffd\ufffd caf\ufffd", "\ufffd", "fin"]
     assert (report.lines, report.bad_bytes) == (4, 5)
+    with pytest.warns(ElmokitWarning, match="bytes that are not UTF-8: 5"):  # where nobody counts them
+        assert len(list(read_lines(path))) == 4
 
 
 def test_utf16_is_refused(tmp_path: Path) -> None:

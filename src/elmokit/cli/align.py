@@ -117,13 +117,16 @@ def _anchors(encoder: "Encoder", text: str, *, lines: str, min_count: int, limit
     from elmokit.cli.inputs import read_inputs
     from elmokit.cli.progress import watched
     from elmokit.formats import ReadReport
+    from elmokit.formats.streams import warn_of_bad_bytes
     from elmokit.index import Index
 
     if _indexed(text):
         return index_anchors(Index.open(text), encoder, min_count=min_count, limit=limit)
     read = ReadReport()
     sentences = read_inputs([text], tokenizer=encoder.tokenizer, lines=lines, report=read)
-    return text_anchors(encoder, watched(sentences, text, read), min_count=min_count, limit=limit)
+    found = text_anchors(encoder, watched(sentences, text, read), min_count=min_count, limit=limit)
+    warn_of_bad_bytes(read, text)
+    return found
 
 
 def _report(

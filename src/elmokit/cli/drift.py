@@ -145,6 +145,7 @@ def _index_texts(
     from elmokit.encoders import load_encoder
     from elmokit.errors import InputError
     from elmokit.formats import ReadReport
+    from elmokit.formats.streams import warn_of_bad_bytes
     from elmokit.index import Index, IndexSettings
 
     names = [name_corpus([corpus]) for corpus in corpora]
@@ -155,8 +156,10 @@ def _index_texts(
         _check_kept(place, name)
     encoder = load_encoder(model, device=device)
 
+    reports: dict[str, ReadReport] = {}  # of the last time that each was read
+
     def read(corpus: str) -> "Iterator[Sentence]":
-        met = ReadReport()
+        met = reports[corpus] = ReadReport()
         return watched(read_inputs([corpus], tokenizer=encoder.tokenizer, lines=lines, report=met), corpus, met)
 
     if wanted is None:
@@ -167,6 +170,8 @@ def _index_texts(
         Index.build(encoder, read(corpus), place, settings=settings, name=name)
         for corpus, place, name in zip(corpora, places, names, strict=True)
     )
+    for corpus, met in reports.items():
+        warn_of_bad_bytes(met, corpus)
     return first, second
 
 

@@ -140,10 +140,8 @@ def read_inputs(
     cutters: "Cutters | None" = None,
 ) -> "Iterator[Sentence]":
     """The sentences of all arguments, in order; `keep` and `cutters` as in `read_sentences`."""
-    from elmokit.formats import ReadReport
     from elmokit.text.packed import SentenceStream, in_blocks
 
-    report = ReadReport() if report is None else report
     reading = {"format": format, "field": field, "keep": keep, "cutters": cutters}
     streams = _read_each(arguments, tokenizer, lines, report, reading)
     if cutters is None:
@@ -152,22 +150,23 @@ def read_inputs(
 
 
 def _read_each(
-    arguments: Sequence[str], tokenizer: "Tokenizer", lines: Any, report: "ReadReport", reading: dict[str, Any]
+    arguments: Sequence[str], tokenizer: "Tokenizer", lines: Any, report: "ReadReport | None", reading: dict[str, Any]
 ) -> "Iterator[Iterator[Sentence]]":
-    from elmokit.formats import expand_inputs, read_sentences
+    from elmokit.formats import ReadReport, expand_inputs, read_sentences
     from elmokit.formats.read import sentences_of
     from elmokit.formats.streams import mend
 
+    counts = ReadReport() if report is None else report
     for argument in arguments:
         if is_source(argument):
             for source in expand_inputs([argument]):
                 yield read_sentences(source, tokenizer=tokenizer, lines=lines, report=report, **reading)
             continue
         text, bad = mend(argument)  # bytes that are not UTF-8 reach Python as lone surrogates
-        report.bad_bytes += bad
-        report.lines += 1
-        report.consumed += len(argument)
-        report.blank_lines += not text.strip()
+        counts.bad_bytes += bad
+        counts.lines += 1
+        counts.consumed += len(argument)
+        counts.blank_lines += not text.strip()
         yield iter(sentences_of(text, tokenizer, lines=lines))
 
 

@@ -55,9 +55,8 @@ def read_sentences(
     and column files keep their own tokens and sentences. `treebank` undoes the Penn Treebank's escapes in the tokens.
     `keep` names JSON fields or Parquet columns whose values go with each sentence (`Sentence.fields`); "file" is the
     file's name, which every format has. `cutters` cut text in other processes, by the same tokenizer and `lines`;
-    their sentences have no offsets.
+    their sentences have no offsets. Without a `report`, bytes that are not UTF-8 are told in a warning.
     """
-    report = ReadReport() if report is None else report
     known = ("auto", *get_args(Format))
     if format not in known:
         raise InputError(f"no format {format!r}; expected one of {', '.join(known)}")
@@ -75,7 +74,7 @@ def _read(
     field: str,
     lines: Lines,
     keep: tuple[str, ...],
-    report: ReadReport,
+    report: ReadReport | None,
     cutters: Cutters | None,
 ) -> Iterator[Sentence]:
     name = source_name(source)
@@ -84,10 +83,11 @@ def _read(
     values = values_of({}, keep, name, name)  # of a file whose texts have no fields
 
     def table() -> Iterator[tuple[Unit, tuple[str, ...]]]:
-        report.files += 1
-        for unit, own in read_parquet_with(source, keep, field=field, report=report):
-            report.lines += 1
-            report.blank_lines += not unit or (isinstance(unit, str) and unit.isspace())
+        counts = ReadReport() if report is None else report
+        counts.files += 1
+        for unit, own in read_parquet_with(source, keep, field=field, report=counts):
+            counts.lines += 1
+            counts.blank_lines += not unit or (isinstance(unit, str) and unit.isspace())
             yield unit, own
 
     match chosen:

@@ -11,6 +11,7 @@ import io
 import lzma
 import re
 import sys
+import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -19,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from elmokit.errors import FormatError, InputError, MissingExtraError
+from elmokit.errors import ElmokitWarning, FormatError, InputError, MissingExtraError
 
 STDIN = "-"
 COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".lzma": "lzma", ".bz2": "bzip2", ".zst": "zstandard"}
@@ -95,8 +96,15 @@ def open_bytes(source: str | Path) -> Iterator["ByteStream"]:
 
 
 def read_lines(source: str | Path, *, report: ReadReport | None = None) -> Iterator[str]:
-    """The lines of a file without their ends; `report` is kept up to date as they are taken."""
-    report = ReadReport() if report is None else report
+    """The lines of a file without their ends; `report` is kept up to date as they are taken.
+
+    Without one, bytes that are not UTF-8 are told in a warning when the file has ended.
+    """
+    if report is None:
+        report = ReadReport()
+        yield from read_lines(source, report=report)
+        warn_of_bad_bytes(report, source_name(source))
+        return
     report.files += 1
     before = report.consumed
     with open_bytes(source) as stream:
@@ -110,6 +118,16 @@ def read_lines(source: str | Path, *, report: ReadReport | None = None) -> Itera
             report.bad_bytes += bad
             report.blank_lines += not text or text.isspace()
             yield text
+
+
+def warn_of_bad_bytes(report: ReadReport, name: str) -> None:
+    """A warning where the text called `name` is not all UTF-8."""
+    if report.bad_bytes:
+        warnings.warn(
+            f"{name}: bytes that are not UTF-8: {report.bad_bytes:,} (read as U+FFFD); convert the text with iconv",
+            ElmokitWarning,
+            stacklevel=2,
+        )
 
 
 def look_ahead(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
