@@ -68,6 +68,12 @@ def test_labels_are_read_from_both_formats(tmp_path: Path) -> None:
         read_word_labels(columns, "column:5")
     with pytest.raises(InputError, match="'tense' not understood; expected upos"):
         read_word_labels(columns, "tense")
+    columns.write_text("Rome LOC\n", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"a.txt: label 'LOC' not understood"):
+        read_word_labels(columns, "type")
+    conllu.write_text("1\tHi\thi\tINTJ\t_\t_\t0\troot\t_\t_\n\n", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"a.conllu: has no labels in 'xpos'"):
+        read_word_labels(conllu, "xpos")
     conllu.write_text("\n", encoding="utf-8")
     with pytest.raises(FormatError, match="holds no labelled words"):
         read_word_labels(conllu, "upos")

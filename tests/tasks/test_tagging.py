@@ -135,6 +135,17 @@ def test_files_without_labels(tmp_path: Path) -> None:
     assert (example.sentence.tokens, example.tags) == (("Cats", "sleep"), None)
 
 
+def test_a_column_that_the_file_leaves_empty(tmp_path: Path) -> None:
+    """Every word would be labelled right."""
+    file = put(tmp_path, "a.conllu", CONLLU.replace("NNS", "_").replace("VBP", "_"))
+    xpos = load_setup(POS, flags={"column": "xpos"}).settings
+    with pytest.raises(FormatError, match=r"a.conllu: has no labels in 'xpos', which is '_' at every word"):
+        POS.read(file, xpos)
+    assert POS.read(file, POS.settings)[0].tags == ("NOUN", "VERB")
+    some = put(tmp_path, "b.conllu", CONLLU.replace("NNS", "_"))
+    assert POS.read(some, xpos)[0].tags == ("_", "VBP")
+
+
 def test_real_files(shared: Path) -> None:
     """The formats as they are published."""
     dev = NER.read(shared / "eval" / "ner-conll2003" / "dev.txt.xz", NER.settings)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import read_columns, read_conllu, read_lines
 from elmokit.formats.streams import source_name
-from elmokit.tasks.labels import split_tag
+from elmokit.tasks.labels import check_given, split_tag
 from elmokit.text import Sentence, unescape_treebank
 
 CONLLU = {"upos": 3, "xpos": 4, "deprel": 7}
@@ -65,9 +65,10 @@ def read_word_labels(source: str | Path, label: str) -> WordLabels:
         sentences = tuple(Sentence.of(map(unescape_treebank, block.column(0))) for block in blocks)
         labels = tuple(block.column(at) for block in blocks)
         if kind == "type":
-            labels = tuple(tuple(_type(tag) for tag in tags) for tags in labels)
+            labels = tuple(tuple(_type(tag, name) for tag in tags) for tags in labels)
     if not any(map(len, labels)):
         raise FormatError(f"{name}: holds no labelled words; expected {KINDS}")
+    check_given((tag for tags in labels for tag in tags), label, name)
     return WordLabels(sentences, labels)
 
 
@@ -101,6 +102,9 @@ def _column(label: str) -> tuple[str, int]:
     return kind, int(number) if colon else -1
 
 
-def _type(tag: str) -> str:
-    prefix, type = split_tag(tag)
+def _type(tag: str, name: str) -> str:
+    try:
+        prefix, type = split_tag(tag)
+    except InputError as error:
+        raise FormatError(f"{name}: {error}") from None
     return type or prefix

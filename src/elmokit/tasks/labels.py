@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.errors import ConfigError, InputError
+from elmokit.errors import ConfigError, FormatError, InputError
 
 Scheme = Literal["IOB1", "IOB2", "IOBES"]
 OUTSIDE = "O"
@@ -97,6 +97,12 @@ def list_labels(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
         OUTSIDE,
         *(f"{prefix}-{type}" if type else prefix for type in sorted(set(types)) for prefix in PREFIXES[scheme]),
     )
+
+
+def check_given(labels: Iterable[str], column: str, file: str) -> None:
+    """Refuses a column that a CoNLL-U file leaves empty: one label everywhere is learnt without a fault."""
+    if {*labels} == {"_"}:
+        raise FormatError(f"{file}: has no labels in {column!r}, which is '_' at every word; choose another column")
 
 
 def check_labels(labels: Sequence[str]) -> None:

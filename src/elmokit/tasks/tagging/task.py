@@ -10,7 +10,15 @@ from elmokit.config import Depth, Share, Size, setting
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import ReadReport, format_of, read_columns, read_conllu, read_lines, read_sentences
 from elmokit.formats.streams import source_name
-from elmokit.tasks.labels import Scheme, convert_tags, label_accuracy, list_labels, read_spans, score_spans
+from elmokit.tasks.labels import (
+    Scheme,
+    check_given,
+    convert_tags,
+    label_accuracy,
+    list_labels,
+    read_spans,
+    score_spans,
+)
 from elmokit.tasks.saved import TaskModel
 from elmokit.tasks.tagging.forms import recase, recut
 from elmokit.tasks.tagging.network import (
@@ -72,6 +80,7 @@ class Tagging(Task[TaggedExample, TaggedSentence]):
 
     def read(self, path: str | Path, settings: TaggingSettings) -> list[TaggedExample]:
         blocks = list(_blocks(path, settings))
+        check_given((tag for _, tags, _ in blocks for tag in tags), settings.column, source_name(path))
         labels = settings.labels
         if labels == "auto":
             spans = all(SPAN_LABEL.fullmatch(tag) for _, tags, _ in blocks for tag in tags)
