@@ -44,6 +44,9 @@ def test_paragraphs_become_sentences_and_what_is_there_is_not_added_again(
     again = cli("index", corpus, "-o", index)
     assert again.code == 0, again.err
     assert "in it already" in again.err
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(corpus.read_bytes())
+    assert "in it already" in cli("index", copy, "-o", index).err  # whatever it is called now
     more = tmp_path / "more.txt"
     more.write_text("One more line.\n")
     done = cli("index", more, "-o", index)
@@ -156,6 +159,7 @@ def test_what_goes_wrong_is_said(cli: Cli, index: Path, tmp_path: Path, corpus: 
         (("index", tmp_path / "nothing.txt", "-o", tmp_path / "new"), "no such file"),
         (("index", corpus, "-o", index, "--layers", "1"), "layers: 'top' there, '1' now"),
         (("drift", index, corpus), "give two of the same kind"),
+        (("drift", index, tmp_path / "nothing"), "no such file"),
     ]
     for arguments, said in wrong:
         done = cli(*arguments)

@@ -67,6 +67,7 @@ def drift(
     from elmokit.cli.progress import counting
     from elmokit.cli.show import print_json
     from elmokit.errors import InputError
+    from elmokit.formats import expand_inputs
     from elmokit.formats.read import told_lines
     from elmokit.index import Index
     from elmokit.index.settings import MANIFEST
@@ -82,6 +83,7 @@ def drift(
     graded = read_gold(gold) if gold else None
     wanted = read_words(words) if words else tuple(graded) if graded else None
     indexed = [(Path(corpus) / MANIFEST).exists() for corpus in (first, second)]
+    expand_inputs([corpus for corpus, there in zip((first, second), indexed, strict=True) if not there])  # or an error
     if len(set(indexed)) == 2:
         raise InputError(f"of {first} and {second} one is an index and one is text; give two of the same kind")
     with ExitStack() as stack:
@@ -182,7 +184,7 @@ def _check_kept(place: Path, name: str) -> None:
 
     if not (place / MANIFEST).exists():
         return
-    if other := [run.name for run in Manifest.read(place).runs if run.name != name]:
+    if other := [run.name for run in Manifest.read(place).runs if not run.is_of(name)]:
         raise InputError(f"{place} holds {', '.join(other)}, not {name}; give another folder with --keep")
 
 

@@ -165,7 +165,7 @@ def open_run(
     runs = manifest.runs
     unfinished = bool(runs) and not runs[-1].complete
     number = len(runs) - unfinished
-    if name and any(run.name == name and run.complete for run in runs):
+    if any(run.is_of(name) and run.complete for run in runs):
         return None
     run = Run(folder, manifest, number)
     if unfinished and restart:

@@ -1,6 +1,7 @@
 """What an index holds, and `index.json`, which says so: the model, the layers, which words, which texts."""
 
 import json
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from elmokit.weights import bundled_models
 Precision = Literal["int8", "float16"]
 MANIFEST = "index.json"
 MARK = "elmokit index"
+DIGEST = re.compile(r"\([0-9a-f]{16}\)$")  # behind the files' names, as they were given on the command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ class TextRun:
     sentences: Count = 0
     arithmetic: str = ""  # that made its vectors
     occurrences: Count | None = None
+
+    def is_of(self, name: str) -> bool:
+        """Whether it is the text of this name; names that end in a digest of the text are told by that alone."""
+        one, other = (DIGEST.search(text) for text in (self.name, name))
+        return one[0] == other[0] if one and other else bool(name) and self.name == name
 
 
 @dataclass(frozen=True, slots=True)
