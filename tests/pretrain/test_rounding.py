@@ -84,7 +84,9 @@ def test_training_for_four_bits_learns_as_well_as_rounding_afterwards(text: Path
     for kind in ("float", "int4"):
         out = tmp_path / kind
         command = runs.finetuning(tmp_path / "run" / "model", text, output=out, **same, stored_as=kind)
-        assert runs.run_here(command).status == 0
+        ended, advice = runs.run_here(command), f"SMALLER --dtype {'int4' if kind == 'int4' else 'int8'}"
+        assert (ended.status, advice in ended.said) == (0, True)
+        assert advice.replace("SMALLER", "SMALLER-FOLDER") in (out / "model" / "README.md").read_text()
         found[kind] = judged(out)
     assert found["int4"] < 0.8 * found["before"], found
     assert found["int4"] < 1.02 * found["float"], found

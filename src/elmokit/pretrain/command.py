@@ -16,6 +16,7 @@ from elmokit.pretrain.run import TextNeeds, prepare_text, pretrain
 from elmokit.pretrain.trainer import Progress, Stopped
 from elmokit.text import Tokenizer, load_tokenizer
 from elmokit.weights import load_pretrained
+from elmokit.weights.card import CONVERT
 from elmokit.weights.pretrained import Pretrained
 
 
@@ -128,7 +129,8 @@ def start_finetuning(
         say(f"held-out perplexity: {ended.before.mean:.2f} before{when}, {ended.progress.best:.2f} after")
     hdf5 = f", as HDF5 in {folder / 'official'}" if pretrained.format == "official" else ""
     say(f"the model is in {folder / 'model'}{hdf5}")
-    say(f"to store it in a quarter of the space: elmokit convert {folder / 'model'} SMALLER --dtype int8")
+    kind = "int4" if config.stored_as == "int4" else "int8"
+    say(f"to store it {CONVERT[kind]}: elmokit convert {folder / 'model'} SMALLER --dtype {kind}")
 
 
 def _ending(ended: Progress) -> str:

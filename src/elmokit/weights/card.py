@@ -9,7 +9,7 @@ from torch import Tensor
 
 from elmokit.weights.pretrained import Pretrained
 
-SMALLER = "To store it in a quarter of the space: `elmokit convert THIS-FOLDER SMALLER-FOLDER --dtype int8`."
+CONVERT = {"int8": "in a quarter of the space", "int4": "in the four bits that it was trained for"}
 MARK = "<!-- written by elmokit; remove this line to keep the card as it is when the model is saved again -->"
 PARTS = {  # by the start of a parameter's name
     "tokens.words": "word vectors",
@@ -127,9 +127,18 @@ def write_card(pretrained: Pretrained, *, name: str, stored: str, size: int) -> 
             'elmo.encode_tokens(["One sentence.", "And another."])',
             "```",
             "",
-            *([] if stored.startswith("int") else [SMALLER, ""]),
+            *([] if stored.startswith("int") else [_smaller(pretrained.extra), ""]),
         ]
     )
+
+
+def _smaller(extra: Mapping[str, Any]) -> str:
+    last: Any = extra.get("finetuning") or extra.get("training")
+    try:
+        kind = "int4" if last["config"]["stored_as"] == "int4" else "int8"
+    except (TypeError, KeyError):  # not as elmokit writes it, or of a version that had no choice
+        kind = "int8"
+    return f"To store it {CONVERT[kind]}: `elmokit convert THIS-FOLDER SMALLER-FOLDER --dtype {kind}`."
 
 
 def _training(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
