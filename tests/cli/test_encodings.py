@@ -6,7 +6,9 @@ Arguments are UTF-8 whatever the locale.
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +68,23 @@ def test_what_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     done = run("tokenize", b"Zo\xeb sees an owl .", env=ASCII, folder=tmp_path)
     expected = b"elmokit: 'Zo\\xeb sees an owl .' is not UTF-8; expected text in UTF-8, or a file that is there\n"
     assert (done.returncode, done.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("perplexity", "in.txt", *MODEL),
+        ("elmo", "in.txt", "out.hdf5", "--top", "--options-file", MODEL[1]),
+        ("manylangs", "--input", "in.txt", "--model", MODEL[1], "--output_prefix", "out"),
+    ],
+    ids=["perplexity", "elmo", "manylangs"],
+)
+def test_bytes_that_are_not_utf_8_are_told(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for encoding, told in (("latin-1", True), ("utf-8", False)):
+        Path("in.txt").write_bytes("Zoë sees\tan owl\nCafé\n".encode(encoding))
+        done = cli(*words)
+        assert done.code == 0, done.err
+        assert ("bytes that are not UTF-8: 2 (read as U+FFFD)" in done.err) == told
