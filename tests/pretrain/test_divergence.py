@@ -100,6 +100,13 @@ def test_it_stops_and_names_the_rate_and_the_last_good_checkpoint(text: Path, tm
     assert runs.run_here(command) == ended  # the same again: nothing is lost, nothing learnt
 
 
+def test_a_run_too_short_for_patience_does_not_end_well(text: Path, tmp_path: Path) -> None:
+    ended = runs.run_here(runs.pretraining(text, output=tmp_path, learning_rate=24.0, warmup=0.0, steps=30))
+    assert ended.status == 2
+    assert "training has diverged near step 30 with learning_rate 24:" in ended.said
+    assert "There is no checkpoint yet: start in a new folder with a lower learning_rate" in ended.said
+
+
 def test_it_rewinds_at_half_the_rate_until_it_learns(text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     stopped = runs.run_here(runs.pretraining(text, output=folder, **DIVERGING))

@@ -172,7 +172,7 @@ class Trainer:
             if not logs:
                 continue
             progress.seconds = time.monotonic() - started
-            loss, norm, suspect = self._check(read)
+            loss, norm, suspect = self._check(read, ends)
             speed = (progress.step - logged) * self.tokens_per_step / max(1e-9, time.monotonic() - last_log)
             self._log(journal, loss, norm, speed, rate)
             read.clear()
@@ -221,11 +221,14 @@ class Trainer:
             self.progress.watch.see(loss)
         return numbers
 
-    def _check(self, read: list[list[float]]) -> tuple[float, float, bool]:
-        """Mean loss and gradient norm over all processes, and whether the loss is rising; raises where it diverged."""
+    def _check(self, read: list[list[float]], ends: bool) -> tuple[float, float, bool]:
+        """Mean loss and gradient norm over all processes, and whether the loss is rising; raises where it diverged.
+
+        At the end of the run there is nothing to wait for: a loss that is too high then has diverged.
+        """
         watch, n = self.progress.watch, len(read) * self.world.size
         losses, norms = (sum(numbers) for numbers in zip(*read, strict=True))
-        flags = [float(watch.diverged), float(watch.suspect)]
+        flags = [float(watch.diverged or (ends and watch.high > 0)), float(watch.suspect)]
         losses, norms, diverged, suspect = self.world.total([losses, norms, *flags])
         loss, norm = losses / n, norms / n
         if diverged or not (math.isfinite(loss) and math.isfinite(norm)):
