@@ -195,6 +195,23 @@ def test_a_run_with_other_settings_is_not_mixed_in(tmp_path: Path) -> None:
         begin_parts(tmp_path, parts, PartOptions(), elmo.fingerprint, elmo.arithmetic, restart=False)
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.parquet"])
+def test_the_same_file_with_other_text_is_another_input(name: str, tmp_path: Path) -> None:
+    def plan(text: str) -> list[Part]:
+        if name.endswith("parquet"):
+            pq.write_table(pa.table({"text": text.split()}), tmp_path / name)
+        else:
+            (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+        return plan_parts([str(tmp_path / name)])
+
+    first = plan("one\ntwo\n")
+    begin_parts(tmp_path / "out", first, PartOptions(), "", "", restart=False)
+    assert plan("one\ntwo\n") == first
+    for other in ("one\ntwi\n", "one\ntwenty\n"):
+        with pytest.raises(InputError, match="another input"):
+            begin_parts(tmp_path / "out", plan(other), PartOptions(), "", "", restart=False)
+
+
 def test_a_damaged_part_counts_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "part-000000.parquet"
     assert read_part(path) is None

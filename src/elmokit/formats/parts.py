@@ -4,6 +4,7 @@ A row is a line, a JSON object or a row of a table. It is numbered over all file
 """
 
 import hashlib
+import io
 import json
 import os
 import socket
@@ -26,7 +27,10 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive rows of one file: `rows` from its row `line` on, which is row `first` over all files."""
+    """Consecutive rows of one file: `rows` from its row `line` on, which is row `first` over all files.
+
+    `digest` is of the file up to the part's end; of a Parquet file, of what it says of its columns: sizes, bounds.
+    """
 
     number: int
     first: int
@@ -34,6 +38,7 @@ class Part:
     file: str
     line: int
     offset: int  # bytes before its first row; -1: the file is compressed and is read from its beginning
+    digest: str = ""
 
     @property
     def name(self) -> str:
@@ -105,14 +110,14 @@ def plan_parts(inputs: Sequence[str], *, part_rows: int | None = None) -> list[P
     parts: list[Part] = []
     first = 0
     for file in inputs:
-        for line, rows, offset in _pieces(file, part_rows):
-            parts.append(Part(len(parts), first, rows, file, line, offset))
+        for line, rows, offset, digest in _pieces(file, part_rows):
+            parts.append(Part(len(parts), first, rows, file, line, offset, digest))
             first += rows
     return parts
 
 
 def digest_parts(parts: Sequence[Part]) -> str:
-    """The same for the same plan over files of the same names and lengths."""
+    """The same for the same plan over the same files."""
     return hashlib.blake2b(json.dumps([asdict(part) for part in parts]).encode(), digest_size=16).hexdigest()
 
 
@@ -192,29 +197,35 @@ def _open(file: str) -> tuple[Any, str]:
     return found
 
 
-def _pieces(file: str, part_rows: int) -> Iterator[tuple[int, int, int]]:
-    """First line, rows and offset of each part of a file."""
+def _pieces(file: str, part_rows: int) -> Iterator[tuple[int, int, int, str]]:
+    """First line, rows, offset and digest of each part of a file."""
     kind, (system, path) = _format(file), _open(file)
+    digest = hashlib.blake2b(digest_size=16)
     if kind == "parquet":
-        rows = _load_pyarrow().parquet.read_metadata(path, filesystem=system).num_rows
-        yield from ((at, min(part_rows, rows - at), 0) for at in range(0, rows, part_rows))
+        stated = _load_pyarrow().parquet.read_metadata(path, filesystem=system)
+        stated.write_metadata_file(footer := io.BytesIO())
+        digest.update(footer.getvalue())
+        rows = stated.num_rows
+        yield from ((at, min(part_rows, rows - at), 0, digest.hexdigest()) for at in range(0, rows, part_rows))
         return
     packed = path.endswith(COMPRESSED)
     line = lines = begin = read = 0
     last = b"\n"
     with system.open_input_stream(path, compression="detect" if packed else None) as stream:
         while block := stream.read(BLOCK):
-            at = -1
+            at, known = -1, 0
             while (at := block.find(b"\n", at + 1)) >= 0:
                 lines += 1
                 if lines == part_rows:
-                    yield line, lines, -1 if packed else begin
-                    line, lines, begin = line + lines, 0, read + at + 1
+                    digest.update(block[known : at + 1])
+                    yield line, lines, -1 if packed else begin, digest.hexdigest()
+                    line, lines, begin, known = line + lines, 0, read + at + 1, at + 1
+            digest.update(block[known:])
             read += len(block)
             last = block[-1:]
     lines += last != b"\n"  # a last line without its end
     if lines:
-        yield line, lines, -1 if packed else begin
+        yield line, lines, -1 if packed else begin, digest.hexdigest()
 
 
 def _lines(part: Part) -> Iterator[bytes]:

@@ -168,7 +168,7 @@ def index(
     those of `embed` and of `Index.build`; settings.per_word cannot be had.
 
     name   what the text is called; a text that was added under the same name is not added again. Default: made from
-           the files' names and lengths
+           the files' names and contents
     lines  what a row of text holds: a sentence, or a paragraph that is split into sentences
     """
     folder = Path(folder).expanduser().absolute()
