@@ -265,6 +265,9 @@ def test_search_finds_the_most_alike(elmo: Elmo) -> None:
         np.testing.assert_allclose([hit.score for hit in hits], row[[hit.place for hit in hits]], atol=1e-6)
     assert elmo.search("The mat.", texts, k=1)[0].place == 1
     assert len(elmo.search("The mat.", "The mat.")) == 1
+    alone = elmo.search([["a"], ["The", "mat", "."]], Sentence.of(["The", "mat", "."]))
+    assert [[hit.place for hit in hits] for hits in alone] == [[0], [0]]
+    assert alone[0][0].score < alone[1][0].score
     with pytest.raises(InputError, match="k is 0"):
         elmo.search("a", texts, 0)
 
