@@ -140,7 +140,7 @@ def test_several_processes(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*W109.*:UserWarning")
 def test_docs_come_back_from_bytes(folder: Path) -> None:
-    from spacy.tokens import Doc
+    from spacy.tokens import Doc, DocBin
 
     from elmokit.integrations.spacy import set_hooks
 
@@ -150,6 +150,10 @@ def test_docs_come_back_from_bytes(folder: Path) -> None:
     np.testing.assert_array_equal(back.tensor, doc.tensor)
     np.testing.assert_array_equal(back._.elmo, doc._.elmo)
     np.testing.assert_array_equal(back[2].vector, doc[2].vector)
+    stored = DocBin(docs=[doc], store_user_data=True).to_bytes()
+    (back,) = DocBin().from_bytes(stored).get_docs(nlp.vocab)
+    assert not back.tensor.size, "the page says so"
+    np.testing.assert_array_equal(back._.elmo, doc._.elmo)
 
 
 def test_a_saved_pipeline_holds_its_model(folder: Path, tmp_path: Path) -> None:
