@@ -69,6 +69,7 @@ def test_rare_words_count_more_with_idf(folder: str, elmo: Elmo) -> None:
     vectors = elmo.encode_tokens([["The", "cat", "zebra"]])[0]
     assert_allclose(made.transform([["The", "cat", "zebra"]])[0], weights @ vectors / weights.sum(), atol=1e-5)
     assert not made.transform([""]).any()
+    assert_allclose(ElmoVectorizer(folder, weights="idf").fit_transform(iter(TEXTS)), made.transform(TEXTS), atol=1e-6)
 
 
 def test_a_search_over_layers(folder: str) -> None:

@@ -45,6 +45,10 @@ class _Vectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The model. All vectorizers of one process that name the same model share it; it is not pickled."""
         return encoder_for(self.model, device=self.device)
 
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
+        """`fit`, then `transform` of the same texts; what can be read but once is held."""
+        return super().fit_transform(list(X) if isinstance(X, Iterator) else X, y, **options)
+
     def _learn(self) -> None:
         choice, encoder = LayerChoice.parse(self.layers), self.encoder
         if choice.kind == "all":
