@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import recipes
+import torch
 
 import models
 from elmokit import Elmo, Index
@@ -23,6 +24,7 @@ from elmokit.store.parts import Part, PartReport, plan_parts, read_manifest
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("ray")
+pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "one", "dog", "ran", "to", "it"]
@@ -296,6 +298,34 @@ def test_more_text_and_other_runs_of_an_index(folder: Path, tmp_path: Path) -> N
     assert len(Index.open(place)) == 6 + 36 + 2
     with pytest.raises(InputError, match="add the text without Ray"):
         index(tmp_path / "a.txt", tmp_path / "few", settings=replace(found.settings, per_word=1), **options)
+
+
+def test_a_dataset_is_read_once_and_errors_are_elmokits_own(folder: Path, tmp_path: Path) -> None:
+    import ray
+
+    from elmokit.integrations.ray import embed, index
+
+    options = {"model": str(folder / "model"), "workers": 1, "device": "cpu"}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        first, second = (ray.data.from_items([{"text": text}]) for text in ("the cat sat", "a dog"))
+        for again in (False, True):
+            assert embed(first, tmp_path / "vectors", **options).known == again
+            assert index(first, tmp_path / "index", **options).known == again
+        with pytest.raises(InputError, match="another input"):
+            embed(second, tmp_path / "vectors", **options)
+        assert index(second, tmp_path / "index", **options).occurrences == 2
+        pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
+        with pytest.raises(InputError, match=r"^[^\n]*no column 'text'; it has body$"):
+            embed(tmp_path / "a.parquet", tmp_path / "wrong", **options)
+        if not torch.cuda.is_available():
+            with pytest.raises(InputError, match=r"^device 'cuda' asked for[^\n]*$"):
+                embed(tmp_path / "a.parquet", tmp_path / "cuda", **options | {"device": "cuda"})
+    finally:
+        ray.shutdown()
+    found = Index.open(tmp_path / "index")
+    assert [found.occurrence(k).word for k in range(len(found))] == ["the", "cat", "sat", "a", "dog"]
+    assert not list(tmp_path.glob("*.input"))
 
 
 def test_a_cluster_that_starts_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

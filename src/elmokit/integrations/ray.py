@@ -10,7 +10,7 @@ must see the folder.
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from dataclasses import field as attribute
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 
 from elmokit.encoders import load_encoder
-from elmokit.errors import InputError, MissingExtraError
+from elmokit.errors import ElmokitError, InputError, MissingExtraError
 from elmokit.formats.locks import locked
 from elmokit.formats.parts import Part, PartReport, Spent, WorkerReport, digest_parts, make_part, plan_parts
 from elmokit.index import Index, IndexSettings
@@ -37,7 +37,8 @@ __all__ = ["RunReport", "WorkerReport", "embed", "index"]
 
 TRIES = 3
 MANY = 16  # parts for each worker
-INPUT = "input"  # where the rows of a dataset are kept, so that a second run sees them in the same order
+INPUT = "input"  # where the rows of a dataset are kept, so that a run that resumes sees them in the same order
+WRONG = "wrong"  # what a worker answers where a part cannot be made
 
 
 @dataclass(slots=True)
@@ -73,14 +74,20 @@ class Worker:
 
     def __init__(self, maker: PartEmbedder | SegmentMaker, threads: int, arithmetic: str) -> None:
         torch.set_num_threads(threads)
-        self.maker = maker
-        if arithmetic and maker.encoder.arithmetic != arithmetic:
-            raise InputError(
-                f"a worker computes with {maker.encoder.arithmetic}, another one with {arithmetic}: their vectors "
-                "differ slightly; use machines of one kind, or name a device and a number type that all have"
-            )
+        self.maker, self.arithmetic = maker, arithmetic
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._make(batch)
+        except ElmokitError as error:  # Ray would wrap it in tracebacks
+            return {WRONG: [str(error)]}
+
+    def _make(self, batch: dict[str, Any]) -> dict[str, Any]:
+        if self.arithmetic and self.maker.encoder.arithmetic != self.arithmetic:
+            raise InputError(
+                f"a worker computes with {self.maker.encoder.arithmetic}, another one with {self.arithmetic}: their "
+                "vectors differ slightly; use machines of one kind, or name a device and a number type that all have"
+            )
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         plain = [{key: value.item() if hasattr(value, "item") else value for key, value in row.items()} for row in rows]
         made = [
@@ -111,7 +118,8 @@ def embed(
 ) -> RunReport:
     """Embed files of text, JSONL or Parquet, or a Ray dataset, into a folder of Parquet parts.
 
-    dataset    paths, addresses such as s3://bucket/key, or a Ray dataset with a column `field`
+    dataset    paths, addresses such as s3://bucket/key, or a Ray dataset with a column `field`, whose rows are kept in
+               `folder`.input until the run has finished: a run that resumes reads them there
     workers    actors; default: one per GPU, or one per `cpus` cores of the cluster
     gpus       GPUs of an actor, or a share of one; default: one where the cluster has any
     address    of a cluster that runs ("auto": the one here); default: a cluster of this machine's own, for this run
@@ -131,13 +139,15 @@ def embed(
     busy = f"{folder} is in use by another run; wait for it to end, or write to another folder"
     with locked(folder.with_name(folder.name + ".lock"), busy=busy), _cluster(address):
         team = _Team.of(workers, cpus, gpus, options.model, device, dtype)
-        parts = plan_parts(_files(dataset, folder, restart=restart), part_rows=part_rows)
-        known = begin_parts(folder, parts, options, encoder.fingerprint, team.arithmetic, restart=restart)
+        with _reading(dataset, folder, restart=restart) as files:
+            parts = plan_parts(files, part_rows=part_rows)
+            known = begin_parts(folder, parts, options, encoder.fingerprint, team.arithmetic, restart=restart)
         made = {part.number: found for part in parts if (found := read_part(part_file(folder, part))) is not None}
         report = team.make(parts, made, PartEmbedder(folder, options), PartReport, told)
         report.known = known
         if not known:
             finish_parts(folder, [made[part.number] for part in parts])
+        shutil.rmtree(_kept(folder), ignore_errors=True)
     return report
 
 
@@ -168,24 +178,28 @@ def index(
     those of `embed` and of `Index.build`; settings.per_word cannot be had.
 
     name   what the text is called; a text that was added under the same name is not added again. Default: made from
-           the files' names and contents
+           what is in them
     lines  what a row of text holds: a sentence, or a paragraph that is split into sentences
     """
     folder = Path(folder).expanduser().absolute()
     options = SegmentOptions(_placed(model), field, tokenized, lines, batch_tokens, device)
     encoder = load_encoder(model, device="cpu")
     Index.begin(encoder, folder, settings=settings)
-    with _cluster(address):
+    with _cluster(address), ExitStack() as stack:
         team = _Team.of(workers, cpus, gpus, options.model, device, "default")
-        parts = plan_parts(_files(dataset, folder, restart=restart), part_rows=part_rows)
-        name = name or f"parts ({digest_parts(parts)})"
-        given: dict[str, Any] = {"name": name, "restart": restart, "mix_arithmetic": mix_arithmetic}
-        with adding_parts(folder, encoder, parts, options, arithmetic=team.arithmetic, **given) as run:
-            if run is None:
-                return RunReport(known=True)
+        with _reading(dataset, folder, restart=restart) as files:
+            parts = plan_parts(files, part_rows=part_rows)
+            name = name or f"parts ({digest_parts(parts)})"
+            given: dict[str, Any] = {"name": name, "restart": restart, "mix_arithmetic": mix_arithmetic}
+            adding = adding_parts(folder, encoder, parts, options, arithmetic=team.arithmetic, **given)
+            run = stack.enter_context(adding)
+        if run is None:
+            report = RunReport(known=True)
+        else:
             maker = SegmentMaker(run.staged, run.run.number, run.run.manifest, options)
             report = team.make(parts, run.read(), maker, SegmentReport, told)
             run.join(name)
+        shutil.rmtree(_kept(folder), ignore_errors=True)
     return report
 
 
@@ -206,7 +220,11 @@ class _Team:
         share = float(there.get("GPU", 0) > 0) if gpus is None else gpus
         most = int(there.get("GPU", 0) / share) if share else int(there.get("CPU", 1)) // cpus
         first = ray.remote(num_cpus=cpus, num_gpus=share or None)(_arithmetic).remote(model, device, dtype)
-        return cls(workers or max(most, 1), cpus, share, ray.get(first))
+        try:
+            arithmetic = ray.get(first)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, ElmokitError) else error) from None
+        return cls(workers or max(most, 1), cpus, share, arithmetic)
 
     def make(
         self,
@@ -238,6 +256,8 @@ class _Team:
             num_gpus=self.gpus or None,
         )
         for row in done.iter_rows():
+            if WRONG in row:
+                raise InputError(row[WRONG])
             spent = Spent(**{each.name: row.pop(each.name) for each in fields(Spent)})
             found = kind(**{key: int(value) for key, value in row.items()})
             made[found.number] = found
@@ -286,8 +306,24 @@ def _start(how: dict[str, Any]) -> None:
                 raise InputError(f"Ray cannot be started ({where}): {error}") from error
 
 
+def _kept(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.{INPUT}")
+
+
+@contextmanager
+def _reading(dataset: Any, folder: Path, *, restart: bool) -> Iterator[list[str]]:
+    """The files to read; those of a dataset that is refused before anything is made of it go again."""
+    there = _kept(folder).is_dir()
+    try:
+        yield _files(dataset, folder, restart=restart)
+    except ElmokitError:
+        if not there:
+            shutil.rmtree(_kept(folder), ignore_errors=True)
+        raise
+
+
 def _files(dataset: Any, folder: Path, *, restart: bool) -> list[str]:
-    """The files to read; a dataset is written to files first, once."""
+    """The files to read; a dataset is written to files first, which stay until the run has finished."""
     if isinstance(dataset, str | Path):
         dataset = [dataset]
     if not isinstance(dataset, ray.data.Dataset):
@@ -295,7 +331,7 @@ def _files(dataset: Any, folder: Path, *, restart: bool) -> list[str]:
         if not files:
             raise InputError("no files were given")
         return files
-    kept = folder.with_name(f"{folder.name}.{INPUT}")
+    kept = _kept(folder)
     if restart:
         shutil.rmtree(kept, ignore_errors=True)
     if not kept.is_dir():
