@@ -278,7 +278,8 @@ class Encoder(ABC):
         """The k texts most like each query, best first: a list of `Hit`s per query, or one list for one string."""
         if k < 1:
             raise InputError(f"k is {k}; at least 1 text is to be found")
-        cosines = self.similarity(queries, [texts] if isinstance(texts, str | Sentence) else texts, **options)
+        among: Any = [texts] if isinstance(texts, str | Sentence) else texts
+        cosines = self.similarity(queries, among, **options)
         rows = [
             [Hit(int(place), float(row[place])) for place in np.argsort(-row, kind="stable")[:k]]
             for row in np.atleast_2d(cosines)
