@@ -293,6 +293,8 @@ class TestDistilled:
     def test_nothing_to_distil(self) -> None:
         with pytest.raises(InputError, match="no word stands 3 times"):
             distil_corpus(self.ELMO, [["a"]], min_count=3)
+        with pytest.raises(InputError, match="one string was given to distil"):
+            distil_words(self.ELMO, "bank")
         with pytest.raises(InputError, match="no words were given"):
             distil_words(self.ELMO, [])
         with pytest.raises(InputError, match="keep the layers apart"):

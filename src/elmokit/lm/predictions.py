@@ -77,6 +77,8 @@ def read_context(given: str | Sentence | Sequence[str], tokenizer: Tokenizer) ->
         if not _BLANK.search(given):
             return tokenizer.tokenize(given)
         return _tokenize_around(given, tokenizer)
+    elif not isinstance(given, Iterable):
+        raise InputError(f"one sentence was expected, as text or as its tokens; got {given!r}")
     else:
         tokens = tuple(given)
         strange = [token for token in tokens if not isinstance(token, str)]

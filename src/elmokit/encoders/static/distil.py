@@ -14,6 +14,8 @@ def distil_words(
     encoder: Encoder, words: Iterable[str], *, layers: Layers = 0, batch_tokens: int | None = None
 ) -> WordTable:
     """The vector of each word on its own. ELMo's layer 0, the default, knows no context, so nothing is lost there."""
+    if isinstance(words, str):
+        raise InputError(f"one string was given to distil ({words!r}), expected a list of words")
     distinct = list(dict.fromkeys(words))
     stream = encoder.stream(([word] for word in distinct), layers=layers, batch_tokens=batch_tokens)
     rows = [found.vectors for found in stream]
