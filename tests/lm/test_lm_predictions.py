@@ -95,7 +95,7 @@ def test_substitutes_are_the_blank_without_the_word(lm):
     assert lm.substitutes(tokens, -1) == lm.substitutes(tokens, 3)
     with pytest.raises(InputError, match=r"position 4 .* 0 to 3"):
         lm.substitutes(tokens, 4)
-    with pytest.raises(InputError, match="one sentence was expected, .* got None"):
+    with pytest.raises(InputError, match=r"one sentence was expected, .* got None"):
         lm.substitutes(None, 0)
 
 
