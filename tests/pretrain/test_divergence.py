@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import small_runs as runs
@@ -143,14 +144,15 @@ def test_it_gives_up_after_some_rewinds(text: Path, tmp_path: Path) -> None:
     assert "--on-divergence" not in ended.said  # it does not help any more
 
 
+@pytest.mark.parametrize("starts", [1, 2])
 def test_a_second_rewind_to_the_same_place_takes_an_older_checkpoint(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int
 ) -> None:
     whole, found = Trainer.run, []
 
     def run(trainer: Trainer) -> Any:
         ended = whole(trainer)
-        for _ in range(2):  # as if the loss had risen at once both times
+        for _ in range(2 // starts):  # as if the loss had risen at once both times
             trainer._rewind(DivergedError("training has diverged"))
             kept = [path.stem for path in checkpoints(trainer.folder / "checkpoints")]
             found.append((trainer.progress.step, trainer.progress.rate_scale, kept))
@@ -158,12 +160,35 @@ def test_a_second_rewind_to_the_same_place_takes_an_older_checkpoint(
 
     monkeypatch.setattr(Trainer, "run", run)
     command = runs.pretraining(text, output=tmp_path, steps=60, checkpoint_every=20, on_divergence="rewind")
-    assert runs.run_here(command).status == 0
+    for _ in range(starts):  # two: the run was stopped after the first rewind
+        assert runs.run_here(command).status == 0
     (first, half, before), (second, quarter, after) = found
     assert (first, half, quarter) == (60, 0.5, 0.25)
     assert len(before) > 1
     assert f"step-{second:09d}" == before[-2]
     assert before[-1] not in after
+
+
+def test_a_kill_within_a_rewind_to_an_older_checkpoint_changes_nothing(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, found = Trainer.run, []
+
+    def run(trainer: Trainer) -> Any:
+        ended = whole(trainer)
+        trainer._rewind(DivergedError("training has diverged"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_save", mock.Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                trainer._rewind(DivergedError("training has diverged"))
+        found.extend(path.stem for path in checkpoints(trainer.folder / "checkpoints"))
+        return ended
+
+    monkeypatch.setattr(Trainer, "run", run)
+    command = runs.pretraining(text, output=tmp_path, steps=60, checkpoint_every=20, on_divergence="rewind")
+    assert runs.run_here(command).status == 0
+    assert found[-1] == "step-000000060"
+    assert runs.checkpoint_of(tmp_path)["progress"]["rate_scale"] == 0.5  # it diverges there and goes back once more
 
 
 def test_a_rewind_keeps_the_best_model_that_was_saved(

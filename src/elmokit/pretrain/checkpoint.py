@@ -22,15 +22,17 @@ NAME = re.compile(r"step-(\d+)\.pt")
 
 
 def save_checkpoint(folder: Path, step: int, content: dict[str, Any], *, keep: int) -> Path:
-    """Writes the checkpoint of a step and removes all but the newest `keep`."""
+    """Writes the checkpoint of a step; removes those of later steps and all but the newest `keep`."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step-{step:09d}.pt"
+    path = folder / _name(step)
     try:
         with atomic_write(path) as file:
             torch.save(content, file)
     except (OSError, RuntimeError, InputError) as error:  # torch's zip writer makes a RuntimeError of a failed write
         raise write_error(error, path, folder) from error
-    for old in checkpoints(folder)[: -max(1, keep)]:
+    there = checkpoints(folder)
+    end = there.index(path) + 1
+    for old in there[: max(0, end - max(1, keep))] + there[end:]:
         old.unlink(missing_ok=True)
     return path
 
@@ -47,17 +49,25 @@ class Checkpoint(NamedTuple):
     content: dict[str, Any]
 
 
-def load_checkpoint(folder: Path, device: torch.device) -> Checkpoint | None:
-    """The newest whole checkpoint, or None where there is none; damaged ones are skipped with a warning."""
-    for path in reversed(checkpoints(folder)):
+def load_checkpoint(folder: Path, device: torch.device, *, before: int | None = None) -> Checkpoint | None:
+    """The newest whole checkpoint, or None where there is none; damaged ones are skipped with a warning.
+
+    With `before`, of an earlier step than that.
+    """
+    there = [path for path in checkpoints(folder) if before is None or path.name < _name(before)]
+    for path in reversed(there):
         try:
             return Checkpoint(path, read_state(path, device, PARTS))
         except Exception as error:  # whatever a damaged archive leads to: the next older one may be whole
             why = (str(error).splitlines() or [type(error).__name__])[0]
             warnings.warn(f"{path}: is damaged ({why}); trying an older checkpoint", ElmokitWarning, stacklevel=2)
-    if checkpoints(folder):
+    if there:
         raise ElmokitError(f"{folder}: all checkpoints are damaged; start again with another output folder")
     return None
+
+
+def _name(step: int) -> str:
+    return f"step-{step:09d}.pt"
 
 
 def check_text(checkpoint: Checkpoint, fingerprint: str, run: Path) -> None:

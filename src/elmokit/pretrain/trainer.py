@@ -19,7 +19,7 @@ from torch import Tensor
 from elmokit.config import Amount, Count, Measured, Share, revive
 from elmokit.errors import ElmokitError, InputError, WeightsError
 from elmokit.kernels import LstmState
-from elmokit.pretrain.checkpoint import check_text, checkpoints, load_checkpoint, save_checkpoint, write_error
+from elmokit.pretrain.checkpoint import check_text, load_checkpoint, save_checkpoint, write_error
 from elmokit.pretrain.config import PretrainConfig
 from elmokit.pretrain.journal import Journal, Pace, duration, say
 from elmokit.pretrain.objective import Objective
@@ -56,6 +56,7 @@ class Progress:
     worse: Count = 0  # validations since the best one
     done: bool = False
     rate_scale: Share = 1.0  # halved by every rewind
+    rewound: Count | None = None  # where the last rewind went
     watch: Watch = field(default_factory=Watch)
     early: bool = False  # patience ended it
     total: Count = 0  # steps of the whole run; 0: the clock ends it
@@ -103,7 +104,6 @@ class Trainer:
         self.step = kind(objective, config, codes, batch_rows=batch_rows // world.size, device=world.device)
         self.progress = Progress(watch=Watch(shuffled=config.order == "shuffled"))
         self._saved: int | None = None  # the step of the last checkpoint
-        self._rewound: int | None = None  # the step of the last rewind
 
     def run(self) -> Progress:
         """Trains to the end, or until stopped. Returns where it ended."""
@@ -253,17 +253,12 @@ class Trainer:
         scale, seconds = self.progress.rate_scale / 2, self.progress.seconds
         if scale < 2**-MOST_REWINDS:
             raise ElmokitError(f"after {MOST_REWINDS} rewinds, {error}") from error
-        there = checkpoints(self.folder / "checkpoints")
-        if self._saved == self._rewound and len(there) > 1:  # no better the second time: an older one may be
-            self.world.wait()
-            if self.world.leads:
-                there[-1].unlink(missing_ok=True)
-            self.world.wait()
+        again = self._saved == self.progress.rewound  # no better the second time: an older checkpoint may be
         at, best = self.progress.step, self.progress.best
-        self._resume()
-        self._rewound = self._saved
-        self.progress.rate_scale, self.progress.seconds = scale, seconds
+        self._resume(before=self._saved if again else None)
+        self.progress.rate_scale, self.progress.seconds, self.progress.rewound = scale, seconds, self._saved
         self.progress.best = min(best, self.progress.best)  # the model on disk may be of a later step than this
+        self.world.wait()  # until all have read: saving removes the checkpoints after this one
         self._save()
         if self.show and self.world.leads:
             rate = self.config.learning_rate * scale
@@ -337,8 +332,11 @@ class Trainer:
         self._saved = self.progress.step
         self.world.wait()
 
-    def _resume(self) -> None:
-        found = load_checkpoint(self.folder / "checkpoints", self.world.device)
+    def _resume(self, *, before: int | None = None) -> None:
+        """Takes up the newest checkpoint; with `before`, one of an earlier step, if there is one."""
+        folder, device = self.folder / "checkpoints", self.world.device
+        earlier = None if before is None else load_checkpoint(folder, device, before=before)
+        found = earlier or load_checkpoint(folder, device)
         if found is None:
             return
         path, content = found
