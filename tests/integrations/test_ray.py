@@ -303,7 +303,7 @@ def test_more_text_and_other_runs_of_an_index(folder: Path, tmp_path: Path) -> N
 def test_a_dataset_is_read_once_and_errors_are_elmokits_own(folder: Path, tmp_path: Path) -> None:
     import ray
 
-    from elmokit.integrations.ray import embed, index
+    from elmokit.integrations.ray import INPUT, embed, index
 
     options = {"model": str(folder / "model"), "workers": 1, "device": "cpu"}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -321,11 +321,18 @@ def test_a_dataset_is_read_once_and_errors_are_elmokits_own(folder: Path, tmp_pa
         if not torch.cuda.is_available():
             with pytest.raises(InputError, match=r"^device 'cuda' asked for[^\n]*$"):
                 embed(tmp_path / "a.parquet", tmp_path / "cuda", **options | {"device": "cuda"})
+        for make in (embed, index):
+            place = tmp_path / f"{make.__name__}-mine"
+            mine = place.with_name(f"{place.name}.{INPUT}") / "a.txt"  # files of the user's own stay
+            mine.parent.mkdir()
+            mine.write_text("the cat sat\n")
+            make(mine, place, **options)
+            assert mine.is_file()
     finally:
         ray.shutdown()
     found = Index.open(tmp_path / "index")
     assert [found.occurrence(k).word for k in range(len(found))] == ["the", "cat", "sat", "a", "dog"]
-    assert not list(tmp_path.glob("*.input"))
+    assert {path.name for path in tmp_path.glob(f"*.{INPUT}")} == {f"embed-mine.{INPUT}", f"index-mine.{INPUT}"}
 
 
 def test_a_cluster_that_starts_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ __all__ = ["RunReport", "WorkerReport", "embed", "index"]
 
 TRIES = 3
 MANY = 16  # parts for each worker
-INPUT = "input"  # where the rows of a dataset are kept, so that a run that resumes sees them in the same order
+INPUT = "elmokit-input"  # where the rows of a dataset are kept, so that a run that resumes sees them in the same order
 WRONG = "wrong"  # what a worker answers where a part cannot be made
 
 
@@ -119,7 +119,7 @@ def embed(
     """Embed files of text, JSONL or Parquet, or a Ray dataset, into a folder of Parquet parts.
 
     dataset    paths, addresses such as s3://bucket/key, or a Ray dataset with a column `field`, whose rows are kept in
-               `folder`.input until the run has finished: a run that resumes reads them there
+               `folder`.elmokit-input until the run has finished: a run that resumes reads them there
     workers    actors; default: one per GPU, or one per `cpus` cores of the cluster
     gpus       GPUs of an actor, or a share of one; default: one where the cluster has any
     address    of a cluster that runs ("auto": the one here); default: a cluster of this machine's own, for this run
@@ -147,7 +147,7 @@ def embed(
         report.known = known
         if not known:
             finish_parts(folder, [made[part.number] for part in parts])
-        shutil.rmtree(_kept(folder), ignore_errors=True)
+        _forget(dataset, folder)
     return report
 
 
@@ -199,7 +199,7 @@ def index(
             maker = SegmentMaker(run.staged, run.run.number, run.run.manifest, options)
             report = team.make(parts, run.read(), maker, SegmentReport, told)
             run.join(name)
-        shutil.rmtree(_kept(folder), ignore_errors=True)
+        _forget(dataset, folder)
     return report
 
 
@@ -318,8 +318,14 @@ def _reading(dataset: Any, folder: Path, *, restart: bool) -> Iterator[list[str]
         yield _files(dataset, folder, restart=restart)
     except ElmokitError:
         if not there:
-            shutil.rmtree(_kept(folder), ignore_errors=True)
+            _forget(dataset, folder)
         raise
+
+
+def _forget(dataset: Any, folder: Path) -> None:
+    """Removes the rows that were kept of a dataset; what else has such a name is not ours."""
+    if isinstance(dataset, ray.data.Dataset):
+        shutil.rmtree(_kept(folder), ignore_errors=True)
 
 
 def _files(dataset: Any, folder: Path, *, restart: bool) -> list[str]:
