@@ -50,9 +50,9 @@ def test_text_is_one_document_with_offsets_into_it() -> None:
 
 
 def test_tokens_that_do_not_stand_in_the_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "my_words.py").write_text("def cut(text):\n    return [text.upper().split()]\n")
+    (tmp_path / "shouted_words.py").write_text("def cut(text):\n    return [text.upper().split()]\n")
     monkeypatch.syspath_prepend(tmp_path)
-    (document,) = COREF.from_text("Ann saw Ann", load_tokenizer("python:my_words:cut"))
+    (document,) = COREF.from_text("Ann saw Ann", load_tokenizer("python:shouted_words:cut"))
     ((first, second),) = document.resolve([(Mention(0, 1), Mention(2, 3))]).clusters
     assert (first.text, first.start, second.text, second.start) == ("ANN", 0, "ANN", 8)
 
